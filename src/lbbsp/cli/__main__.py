@@ -1,0 +1,5 @@
+"""``python -m lbbsp.cli``."""
+
+from lbbsp.cli import main
+
+main()

@@ -1,0 +1,5 @@
+"""``lbbsp demo``: the main job, plain DDP against balanced."""
+
+from lbbsp.cli.demo.command import demo
+
+__all__ = ["demo"]

@@ -1,0 +1,80 @@
+"""The policy contract: from the reports of all workers to a proposal, by the same steps on every rank.
+
+A policy has two halves.  Its ``predictor`` runs beside each worker, so that prediction costs a rank the same
+whatever W is; its `propose` runs on every rank (or in the manager) over the gathered reports, in which the
+predictors' forecasts travel.  `propose` must be a pure function of its arguments made of exact integer or
+single IEEE operations in a fixed order (no sums of floats but by ``math.fsum``, no transcendental functions),
+so that all ranks hold the same bits (I5).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from lbbsp.core.predict.base import Predictor
+from lbbsp.core.types import Bounds, IntArray, Reports
+
+__all__ = ["Policy", "Problem", "Proposal"]
+
+State = TypeVar("State")
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What has to be solved: the global batch X and the bounds of the W workers."""
+
+    global_batch_size: int
+    bounds: Bounds
+
+    def __post_init__(self) -> None:
+        self.bounds.in_units(self.global_batch_size)
+
+    @property
+    def workers(self) -> int:
+        """W."""
+        return self.bounds.workers
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """Sizes that a policy would take, and what it expects of them.
+
+    Args:
+        sizes: x, shape ``(W,)``.
+        expected_s: expected slowest compute time with ``sizes``, seconds.
+        expected_before_s: the same with the sizes in force.
+        detail: why, in one sentence with its numbers.
+    """
+
+    sizes: IntArray
+    expected_s: float
+    expected_before_s: float
+    detail: str
+
+
+class Policy(Protocol[State]):
+    """Sizes the workers' batches."""
+
+    @property
+    def name(self) -> str:
+        """The name in logs and on the command line."""
+        ...
+
+    @property
+    def predictor(self) -> Predictor[Any]:
+        """What each worker forecasts its speed with."""
+        ...
+
+    def init(self, problem: Problem) -> State:
+        """The state before the first reports."""
+        ...
+
+    def propose(
+        self, problem: Problem, state: State, reports: Reports, current: IntArray
+    ) -> tuple[Proposal | None, State]:
+        """A proposal from one iteration's ``reports``, given the sizes in force; None for none.
+
+        It is only called with reports whose speeds are all finite and positive.
+        """
+        ...

@@ -1,0 +1,342 @@
+"""The engine: a state machine without clock or I/O.  Events in (the time is in the event), decisions out.
+
+It has two halves, as the algorithm has.  A `Forecaster` stands beside each worker (or, vectorised, in a
+manager): it takes that worker's measurements and says what the worker should report.  An `Engine` takes the
+reports of all workers and decides the next allocation; every rank runs one on identical reports and so holds
+the same allocation (I5).
+
+With lag L the reports of iteration k decide the allocation of iteration k + L; the first L iterations run
+with the initial one.  Iterations may be left out (those that only accumulate gradients report nothing): the
+newest allocation decided for an iteration or before it is the one in force.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lbbsp.core.allocate import DeadBand, equal_split
+from lbbsp.core.policy import Policy, Problem
+from lbbsp.core.predict import Observation, Predictor
+from lbbsp.core.types import Allocation, FloatArray, IntArray, Reason, Reports
+from lbbsp.errors import AllocationMismatchError, ConfigurationError, ResumeError
+
+__all__ = ["Decision", "Engine", "Forecaster", "Gathered", "Measured"]
+
+LEAST_PLAUSIBLE_S = 1e-7
+MOST_PLAUSIBLE_S = 1e6
+"""Compute times outside these bounds (seconds) are absurd: a broken clock, not a slow worker (I6)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Event for a `Forecaster`: workers ended the local compute of iteration ``iteration``.
+
+    ``size`` (samples), ``compute_s``, ``cpu`` and ``memory`` have shape ``(W,)``; NaN where not measured.
+    """
+
+    iteration: int
+    size: FloatArray
+    compute_s: FloatArray
+    cpu: FloatArray
+    memory: FloatArray
+
+    @classmethod
+    def single(
+        cls, iteration: int, size: int, compute_s: float, cpu: float = math.nan, memory: float = math.nan
+    ) -> Measured:
+        """The measurement of one worker."""
+        return cls(iteration, *(np.array([value], dtype=np.float64) for value in (size, compute_s, cpu, memory)))
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """Event for an `Engine`: the reports of all workers for iteration ``iteration`` are here, at ``at_s``."""
+
+    iteration: int
+    reports: Reports
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What the engine decided: the allocation from iteration ``allocation.iteration`` on, and why.
+
+    Args:
+        allocation: the sizes, with their reason.
+        decided_at: the iteration whose reports led to it.
+        at_s: the event's time, seconds.
+        moved: whether the sizes differ from those before.
+        forecast: forecast speeds, samples/s, shape ``(W,)``.
+        spread: their standard deviations, samples/s.
+        forecast_error: relative error of the forecast that was made for ``decided_at``,
+            ``(forecast - measured) / measured``; NaN where either is missing.
+        expected_s: expected slowest compute time with these sizes, seconds; NaN if unknown.
+        expected_before_s: the same with the sizes before; NaN if unknown.
+        proposed: the sizes that the policy would have taken, moved to or not; None if it made no proposal.
+        fallbacks: unusable reports so far (I6).
+    """
+
+    allocation: Allocation
+    decided_at: int
+    at_s: float
+    moved: bool
+    forecast: FloatArray
+    spread: FloatArray
+    forecast_error: FloatArray
+    expected_s: float
+    expected_before_s: float
+    proposed: IntArray | None
+    fallbacks: int
+
+
+def plausible(compute_s: FloatArray) -> npt.NDArray[np.bool_]:
+    """Which compute times can be believed: finite, positive, not absurd."""
+    return np.asarray((compute_s >= LEAST_PLAUSIBLE_S) & (compute_s <= MOST_PLAUSIBLE_S))
+
+
+@dataclass(slots=True)
+class Forecaster:
+    """A worker's half: from its measurements to the forecast that it reports.
+
+    Args:
+        predictor: of the speed.
+        workers: how many workers it stands for; 1 beside a training process.
+        warm_up: iterations whose times are discarded (allocators, caches and compilers settle).
+        lag: L, how many iterations ahead to forecast.
+    """
+
+    predictor: Predictor[Any]
+    workers: int = 1
+    warm_up: int = 1
+    lag: int = 1
+    _state: Any = field(init=False)
+    _seen: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        self._state = self.predictor.init(self.workers)
+
+    def measured(self, event: Measured) -> tuple[FloatArray, FloatArray]:
+        """Take a measurement; return the forecast mean and spread of the speed, samples/s, shape ``(W,)``.
+
+        Times that are NaN, zero, negative or absurd teach the predictor nothing, nor do those of the
+        warm-up iterations.
+        """
+        if self._seen < self.warm_up:
+            self._seen += 1
+        else:
+            usable = plausible(event.compute_s) & (event.size > 0)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                speed = np.where(usable, event.size / event.compute_s, np.nan)
+            self._state = self.predictor.step(self._state, Observation(speed, event.cpu, event.memory))
+        forecast = self.predictor.forecast(self._state, steps=self.lag)
+        return forecast.mean, forecast.spread
+
+    def seed(self, speed: FloatArray) -> None:
+        """Start from known speeds (samples/s; NaN for unknown), as after a resume."""
+        self._state = self.predictor.step(self.predictor.init(self.workers), Observation.of_speed(speed))
+
+    def state_dict(self) -> dict[str, list[float]]:
+        """The predictor's state as plain numbers."""
+        return self.predictor.dump(self._state)
+
+    def load_state_dict(self, saved: dict[str, list[float]]) -> None:
+        """Take up a state from `state_dict`."""
+        self._state = self.predictor.load(saved)
+
+
+class Engine:
+    """All workers' half: from gathered reports to decisions.
+
+    Args:
+        problem: X, W and the bounds.
+        policy: proposes sizes.
+        lag: L >= 1; reports of iteration k decide iteration k + L.
+        warm_up: iterations whose reports decide nothing.
+        dead_band: how much a move must gain.
+        observe_only: propose and record, but never move.
+
+    Raises:
+        ConfigurationError: ``lag < 1`` or ``warm_up < 0``.
+        InfeasibleBoundsError: no allocation of X exists.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        policy: Policy[Any],
+        *,
+        lag: int = 1,
+        warm_up: int = 1,
+        dead_band: DeadBand | None = None,
+        observe_only: bool = False,
+    ) -> None:
+        if lag < 1:
+            raise ConfigurationError(f"lag={lag}: must be 1 or more iterations")
+        if warm_up < 0:
+            raise ConfigurationError(f"warm_up={warm_up}: must be 0 or more iterations")
+        self.problem, self.policy, self.lag, self.warm_up = problem, policy, lag, warm_up
+        self.dead_band = dead_band or DeadBand()
+        self.observe_only = observe_only
+        self.fallbacks = 0
+        self._policy_state = policy.init(problem)
+        start = equal_split(problem.global_batch_size, problem.bounds)
+        self._begin(Allocation(0, start, Reason.INITIAL, "the equal split within the bounds"))
+
+    def _begin(self, allocation: Allocation) -> None:
+        self._decided = deque([allocation], maxlen=self.lag + 1)
+        self._last_handled = allocation.iteration - 1
+        self._warm_up_left = self.warm_up
+        self._forecasts: deque[tuple[int, FloatArray]] = deque(maxlen=self.lag + 1)
+
+    @property
+    def newest(self) -> Allocation:
+        """The allocation decided last."""
+        return self._decided[-1]
+
+    def allocation(self, iteration: int) -> Allocation:
+        """The allocation in force in ``iteration``, as far as has been decided by now.
+
+        Raises:
+            KeyError: the iteration is long past.
+        """
+        for allocation in reversed(self._decided):
+            if allocation.iteration <= iteration:
+                return allocation
+        raise KeyError(iteration)
+
+    @property
+    def checksum(self) -> int:
+        """Checksum of the newest allocation; goes into reports."""
+        return self.newest.checksum
+
+    def handle(self, event: Gathered) -> Decision:
+        """Take the reports of an iteration and decide iteration ``event.iteration + lag``.
+
+        Raises:
+            AllocationMismatchError: the workers' last allocations differ (I5).
+            ConfigurationError: the reports are not those of the iteration that is due, or not W of them.
+        """
+        k, reports = event.iteration, event.reports
+        if k <= self._last_handled:
+            raise ConfigurationError(f"reports of iteration {k} are not due: {self._last_handled} is done")
+        if reports.workers != self.problem.workers:
+            raise ConfigurationError(f"{reports.workers} reports for {self.problem.workers} workers")
+        self._check_agreement(k, reports)
+        measured = plausible(reports.compute_s)
+        error = self._forecast_error(k, reports, measured)
+        allocation, expected, before, proposed = self._decide(k, reports, measured)
+        self._last_handled = k
+        self._decided.append(allocation)
+        self._forecasts.append((allocation.iteration, reports.speed))
+        return Decision(
+            allocation=allocation,
+            decided_at=k,
+            at_s=event.at_s,
+            moved=allocation.reason is Reason.MOVED,
+            forecast=reports.speed,
+            spread=reports.spread,
+            forecast_error=error,
+            expected_s=expected,
+            expected_before_s=before,
+            proposed=proposed,
+            fallbacks=self.fallbacks,
+        )
+
+    def _check_agreement(self, k: int, reports: Reports) -> None:
+        expected = self.checksum
+        if np.count_nonzero((reports.checksum == expected) & (reports.iteration == k)) == reports.workers:
+            return
+        raise AllocationMismatchError(
+            f"iteration {k}: the workers disagree on where they are or on the last allocation; "
+            f"iterations {reports.iteration.tolist()}, checksums {reports.checksum.tolist()}, here {expected}. "
+            "Every rank must run the same lbbsp with the same settings."
+        )
+
+    def _forecast_error(self, k: int, reports: Reports, measured: npt.NDArray[np.bool_]) -> FloatArray:
+        while self._forecasts and self._forecasts[0][0] < k:
+            self._forecasts.popleft()
+        if not self._forecasts or self._forecasts[0][0] != k:
+            return np.full(self.problem.workers, np.nan)
+        speed = reports.size / np.where(measured & (reports.size > 0), reports.compute_s, np.nan)
+        return np.asarray((self._forecasts[0][1] - speed) / speed)
+
+    def _decide(
+        self, k: int, reports: Reports, measured: npt.NDArray[np.bool_]
+    ) -> tuple[Allocation, float, float, IntArray | None]:
+        current, target, unknown = self.newest.sizes, k + self.lag, math.nan
+
+        def stay(reason: Reason, detail: str) -> Allocation:
+            return Allocation(target, current, reason, detail)
+
+        if self._warm_up_left > 0:
+            self._warm_up_left -= 1
+            why = f"iteration {k} is one of the first {self.warm_up}, whose times are discarded"
+            return stay(Reason.WARM_UP, why), unknown, unknown, None
+        usable = measured & (reports.speed > 0) & (reports.speed < np.inf)
+        if np.count_nonzero(usable) < usable.size:
+            bad = np.flatnonzero(~usable)
+            self.fallbacks += int(bad.size)
+            worker = int(bad[0])
+            why = (
+                f"worker {worker} reported {reports.compute_s[worker]} s and a speed of {reports.speed[worker]}"
+                f" samples/s ({bad.size} unusable of {usable.size}); the last good allocation is kept"
+            )
+            return stay(Reason.FALLBACK, why), unknown, unknown, None
+        proposal, self._policy_state = self.policy.propose(self.problem, self._policy_state, reports, current)
+        if proposal is None:
+            return (
+                stay(Reason.UNCHANGED, f"policy {self.policy.name} proposes nothing"),
+                unknown,
+                unknown,
+                None,
+            )
+        after, before, sizes = proposal.expected_s, proposal.expected_before_s, proposal.sizes
+        if not self.problem.bounds.admit(sizes, self.problem.global_batch_size):
+            raise ConfigurationError(
+                f"policy {self.policy.name} proposed {np.asarray(sizes).tolist()}, which breaks the sum "
+                f"{self.problem.global_batch_size} or the bounds"
+            )
+        if np.count_nonzero(sizes != current) == 0:
+            return stay(Reason.UNCHANGED, "the sizes in force are the best"), before, before, sizes
+        if self.observe_only:
+            return stay(Reason.OBSERVING, proposal.detail), before, before, sizes
+        if not self.dead_band.worth(before, after):
+            why = f"{before:.4g} s would become {after:.4g} s: less than a move must gain"
+            return stay(Reason.WITHIN_DEAD_BAND, why), before, before, sizes
+        return Allocation(target, sizes, Reason.MOVED, proposal.detail), after, before, sizes
+
+    def state_dict(self) -> dict[str, Any]:
+        """Plain values: the newest sizes and the last speeds of all workers, for a checkpoint."""
+        speeds = self._forecasts[-1][1] if self._forecasts else np.full(self.problem.workers, np.nan)
+        return {
+            "global_batch_size": self.problem.global_batch_size,
+            "sizes": self.newest.sizes.tolist(),
+            "speeds": [None if math.isnan(v) else v for v in speeds.tolist()],
+            "fallbacks": self.fallbacks,
+        }
+
+    def load_state_dict(self, saved: dict[str, Any], *, iteration: int) -> None:
+        """Go on from ``iteration`` with the saved sizes, if they fit W and the bounds; else from equal ones.
+
+        Raises:
+            ResumeError: the checkpoint's global batch is another.
+        """
+        if saved["global_batch_size"] != self.problem.global_batch_size:
+            raise ResumeError(
+                f"the checkpoint has global_batch_size={saved['global_batch_size']}, this run "
+                f"{self.problem.global_batch_size}; the learning rate and the order belong to the former"
+            )
+        if self.problem.bounds.admit(saved["sizes"], self.problem.global_batch_size):
+            sizes, why = np.array(saved["sizes"]), "the checkpoint's sizes"
+        else:
+            sizes = equal_split(self.problem.global_batch_size, self.problem.bounds)
+            why = f"the equal split: the checkpoint's {len(saved['sizes'])} sizes do not fit this run"
+        self.fallbacks = int(saved["fallbacks"])
+        self._begin(Allocation(iteration, sizes, Reason.RESUMED, why))
+        self._policy_state = self.policy.init(self.problem)

@@ -1,0 +1,1 @@
+"""One boundary a framework; nothing here is imported until it is asked for."""

@@ -1,0 +1,334 @@
+"""The balanced data loader: each rank's share of the global order, batch by batch, through torch's DataLoader.
+
+A batch's size is known at the boundary before it (L = 1) or one iteration earlier (L = 2, with loader workers).
+To keep L at 2 whatever ``num_workers`` is, a batch is cut into ``num_workers * prefetch_factor`` chunks, and
+torch's DataLoader, which always has that many index lists on their way, loads chunks.  Receiving the chunks of
+iteration k makes it ask for those of k + 1, whose sizes the boundary before k has decided: it never waits for a
+decision and never guesses one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
+
+from lbbsp.core.allocate import short_split
+from lbbsp.core.order import EpochPlan, global_order, worker_slice
+from lbbsp.core.types import IntArray
+from lbbsp.errors import ConfigurationError, ResumeError
+
+if TYPE_CHECKING:
+    from lbbsp.integrations.torch.balancer import LoadBalancer
+
+__all__ = ["BalancedLoader", "LoaderSpec"]
+
+_OURS = {
+    "batch_size": "the allocation sets each rank's batch; give LoadBalancer(global_batch_size=...)",
+    "sampler": "the samples come in one global order set by (seed, epoch); give shuffle= and seed=",
+    "batch_sampler": "the batches come from the allocation and the global order; give shuffle= and seed=",
+}
+_FOR_WORKERS = (
+    "prefetch_factor",
+    "persistent_workers",
+    "multiprocessing_context",
+    "worker_init_fn",
+    "timeout",
+)
+_PASSED_ON = {*_FOR_WORKERS, "collate_fn", "pin_memory", "generator", "num_workers", "pin_memory_device"}
+
+
+@dataclass(frozen=True, slots=True)
+class LoaderSpec:
+    """What must agree on all ranks, and what goes to torch's DataLoader."""
+
+    plan: EpochPlan
+    shuffle: bool
+    seed: int
+    options: dict[str, Any]
+
+    @classmethod
+    def check(
+        cls,
+        dataset: Any,
+        global_batch_size: int,
+        *,
+        shuffle: bool,
+        seed: int,
+        drop_last: bool,
+        options: dict[str, Any],
+    ) -> LoaderSpec:
+        """Validate; ConfigurationError with the value, the bound and the remedy."""
+        for name, why in _OURS.items():
+            if options.get(name) is not None:
+                raise ConfigurationError(f"data_loader({name}=...): {why}")
+        unknown = sorted(set(options) - _PASSED_ON - set(_OURS))
+        if unknown:
+            raise ConfigurationError(f"data_loader() has no option {', '.join(unknown)}")
+        if isinstance(dataset, IterableDataset) or not (
+            hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
+        ):
+            raise ConfigurationError(
+                f"data_loader({type(dataset).__name__}): needs a map-style dataset, with __len__ and __getitem__"
+            )
+        if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+            raise ConfigurationError(f"seed={seed!r}: must be an integer of 0 or more")
+        workers = options.get("num_workers", 0)
+        if isinstance(workers, bool) or not isinstance(workers, int) or workers < 0:
+            raise ConfigurationError(f"num_workers={workers!r}: must be an integer of 0 or more")
+        prefetch = options.get("prefetch_factor")
+        if prefetch is not None and (isinstance(prefetch, bool) or not isinstance(prefetch, int) or prefetch < 1):
+            raise ConfigurationError(f"prefetch_factor={prefetch!r}: must be an integer of 1 or more")
+        idle = [name for name in _FOR_WORKERS if options.get(name)] if workers == 0 else []
+        if idle:
+            raise ConfigurationError(f"{', '.join(idle)}: no effect with num_workers=0; give num_workers >= 1")
+        return cls(EpochPlan(len(dataset), global_batch_size, drop_last), shuffle, seed, dict(options))
+
+    @property
+    def num_workers(self) -> int:
+        """Loader worker processes on this rank."""
+        return int(self.options.get("num_workers", 0))
+
+    @property
+    def lag(self) -> int:
+        """L that this loader needs: 1, or 2 with loader workers."""
+        return 2 if self.num_workers else 1
+
+    @property
+    def chunks(self) -> int:
+        """Chunks that a batch is cut into: as many as torch's DataLoader keeps on their way."""
+        return self.num_workers * int(self.options.get("prefetch_factor") or 2) if self.num_workers else 1
+
+
+class BalancedLoader:
+    """Iterates over this rank's share of an epoch; make it with `LoadBalancer.data_loader`.
+
+    Every rank does the same number of iterations (I2), and the ranks' batches of iteration k together are the
+    positions ``kX .. (k+1)X`` of the global order, each exactly once (I3).  A rank without a sample in some
+    iteration gets one of the iteration's samples with weight 0, so that it takes part in the reduction.
+
+    ``collate_fn`` sees whole batches, never chunks.  Without one, torch's ``default_collate`` runs on chunks in
+    the loader workers and the chunks are concatenated, which gives the same batch.
+    """
+
+    def __init__(self, balancer: LoadBalancer, dataset: Dataset[Any], spec: LoaderSpec) -> None:
+        self._balancer, self.dataset, self._spec = balancer, dataset, spec
+        self.epoch = 0
+        self._position = 0  # iterations of this epoch that were handed out
+        self._resume = False
+        self._first_step = 0
+        self._order: IntArray | None = None
+        options = dict(spec.options)
+        self._collate: Callable[[list[Any]], Any] = options.pop("collate_fn", None) or default_collate
+        self._pin = bool(options.pop("pin_memory", False))
+        options.pop("pin_memory_device", None)
+        for name in _OURS:
+            options.pop(name, None)
+        if spec.num_workers:
+            options["prefetch_factor"] = spec.chunks // spec.num_workers
+        if options.get("generator") is None:
+            # Worker seeds differ between ranks, so that ranks do not repeat one another's augmentations.
+            seed = np.random.SeedSequence([spec.seed, balancer.rank]).generate_state(1, np.uint64)[0]
+            options["generator"] = torch.Generator().manual_seed(int(seed) >> 1)
+        collate = _ChunkCollate(raw=self._collate is not default_collate) if spec.num_workers else self._collate
+        self._torch_loader: DataLoader[Any] | None = DataLoader(
+            _accepting_empty(dataset) if spec.num_workers else dataset,
+            batch_sampler=_Chunks(self._index_lists),
+            collate_fn=collate,
+            **options,
+        )
+
+    def __len__(self) -> int:
+        """Iterations in an epoch, on every rank."""
+        return self._spec.plan.iterations
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch, which with the seed sets the order; a resumed epoch keeps its position."""
+        if epoch < 0:
+            raise ConfigurationError(f"epoch={epoch}: must be 0 or more")
+        if epoch != self.epoch:
+            self.epoch, self._position, self._resume = epoch, 0, False
+
+    def __iter__(self) -> Iterator[Any]:
+        """This rank's batches from the start of the epoch, or from where a loaded state says."""
+        if not self._resume:
+            self._position = 0
+        self._resume = False
+        spec, balancer, torch_loader = self._spec, self._balancer, self._torch_loader
+        if torch_loader is None:
+            raise ConfigurationError("the balancer is closed: make a new one")
+        self._order = global_order(spec.plan.length, seed=spec.seed, epoch=self.epoch, shuffle=spec.shuffle)
+        balancer._enter(self)
+        try:
+            first = self._position
+            self._first_step = balancer._next_step
+            chunks: Iterator[Any] | None = None
+            for k in range(first, spec.plan.iterations):
+                balancer._boundary()
+                balancer._ask()
+                if chunks is None:
+                    chunks = iter(torch_loader)
+                batch = self._assemble(chunks)
+                self._position = k + 1
+                sizes, total = self._sizes(k, first)
+                balancer._hand_out(epoch=self.epoch, sizes=sizes, total=total)
+                yield batch
+            balancer._boundary()
+        finally:
+            balancer._leave(self)
+        self.epoch, self._position = self.epoch + 1, 0
+
+    def _sizes(self, k: int, first: int) -> tuple[IntArray, int]:
+        """All ranks' sizes in iteration k of this epoch, and their sum."""
+        runtime = self._balancer._runtime_or_raise()
+        sizes = runtime.sizes(self._first_step + k - first)
+        total = self._spec.plan.total(k)
+        return short_split(sizes, total, runtime.problem.bounds), total
+
+    def _index_lists(self) -> Iterator[list[int]]:
+        """The chunks of this rank's batches, as dataset indices, in order."""
+        first, order = self._position, self._order
+        assert order is not None
+        for k in range(first, self._spec.plan.iterations):
+            sizes, _ = self._sizes(k, first)
+            mine = worker_slice(self._spec.plan.positions(k), sizes, self._balancer.rank)
+            positions = mine or self._spec.plan.positions(k)[:1]
+            indices = order[positions.start : positions.stop].tolist()
+            n = self._spec.chunks
+            for j in range(n):
+                yield indices[len(indices) * j // n : len(indices) * (j + 1) // n]
+
+    def _assemble(self, chunks: Iterator[Any]) -> Any:
+        if not self._spec.num_workers:
+            batch = next(chunks)
+        else:
+            parts = [part for part in (next(chunks) for _ in range(self._spec.chunks)) if part is not None]
+            if self._collate is default_collate:
+                batch = _concatenate(parts)
+            else:
+                batch = self._collate([sample for part in parts for sample in part])
+        return _pinned(batch) if self._pin else batch
+
+    def close(self) -> None:
+        """End persistent loader workers; the balancer does it when it is closed."""
+        self._torch_loader = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where in which epoch of which order this loader is."""
+        plan = self._spec.plan
+        return {
+            "length": plan.length,
+            "seed": self._spec.seed,
+            "shuffle": self._spec.shuffle,
+            "drop_last": plan.drop_last,
+            "epoch": self.epoch,
+            "position": self._position * plan.global_batch_size,
+        }
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        """Go on at the saved position; the next iteration over the loader starts there.
+
+        Raises:
+            ResumeError: the dataset's length, the seed, shuffle or drop_last is another.
+        """
+        own = self.state_dict()
+        for name in ("length", "seed", "shuffle", "drop_last"):
+            if saved[name] != own[name]:
+                raise ResumeError(f"the checkpoint's loader has {name}={saved[name]}, this run's {own[name]}")
+        self.epoch = int(saved["epoch"])
+        self._position = int(saved["position"]) // self._spec.plan.global_batch_size
+        self._resume = True
+
+
+class _Chunks:
+    """A batch sampler over a function that makes index lists."""
+
+    def __init__(self, make: Callable[[], Iterator[list[int]]]) -> None:
+        self._make = make
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return self._make()
+
+
+class _ChunkCollate:
+    """Collates a chunk in a loader worker: by default_collate, or leaves the samples as they are."""
+
+    def __init__(self, *, raw: bool) -> None:
+        self.raw = raw
+
+    def __call__(self, samples: list[Any]) -> Any:
+        if not samples:
+            return None
+        return samples if self.raw else default_collate(samples)
+
+
+class _AcceptsEmpty:
+    """A dataset whose ``__getitems__`` is not asked for an empty list; everything else is the dataset's."""
+
+    def __init__(self, dataset: Any) -> None:
+        self._dataset = dataset
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "_dataset":
+            raise AttributeError(name)
+        return getattr(self._dataset, name)
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def __getitem__(self, index: int) -> Any:
+        return self._dataset[index]
+
+    def __getitems__(self, indices: list[int]) -> Any:
+        return self._dataset.__getitems__(indices) if indices else []
+
+
+def _accepting_empty(dataset: Any) -> Any:
+    return _AcceptsEmpty(dataset) if getattr(dataset, "__getitems__", None) else dataset
+
+
+def _concatenate(parts: Sequence[Any]) -> Any:
+    """Batches that default_collate made of consecutive chunks, as the batch it makes of all samples."""
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    if isinstance(first, torch.Tensor):
+        return torch.cat(list(parts))
+    if isinstance(first, Mapping):
+        merged = {key: _concatenate([part[key] for part in parts]) for key in first}
+        return _like(first, merged)
+    if isinstance(first, tuple) and hasattr(first, "_fields"):
+        return type(first)(*(_concatenate(fields) for fields in zip(*parts, strict=True)))
+    if isinstance(first, Sequence) and not isinstance(first, str | bytes):
+        if all(isinstance(value, str | bytes) for part in parts for value in part):
+            return _rebuilt(first, [value for part in parts for value in part])
+        return _rebuilt(first, [_concatenate(fields) for fields in zip(*parts, strict=True)])
+    raise ConfigurationError(f"cannot join batches of {type(first).__name__}: give a collate_fn of your own")
+
+
+def _rebuilt(first: Sequence[Any], values: list[Any]) -> Any:
+    return tuple(values) if isinstance(first, tuple) else values
+
+
+def _like(first: Mapping[Any, Any], merged: dict[Any, Any]) -> Any:
+    try:
+        return type(first)(merged)  # type: ignore[call-arg]
+    except TypeError:
+        return merged
+
+
+def _pinned(batch: Any) -> Any:
+    """The batch in page-locked memory, as torch's DataLoader pins it."""
+    if hasattr(batch, "pin_memory"):
+        return batch.pin_memory()
+    if isinstance(batch, Mapping):
+        return _like(batch, {key: _pinned(value) for key, value in batch.items()})
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*(_pinned(value) for value in batch))
+    if isinstance(batch, list | tuple):
+        return type(batch)(_pinned(value) for value in batch)
+    return batch
