@@ -223,7 +223,7 @@ def misuse(rank: int, workers: int, how: str) -> None:
     ("how", "message"),
     [
         ("state before loader", "no data loader yet"),
-        ("mean before batch", "mean() outside the loop"),
+        ("mean before batch", "mean() before the first batch"),
         ("negative epoch", "epoch=-1"),
         ("two loops", "another loader of this balancer"),
         ("report with ddp", "report() has no effect with DistributedDataParallel"),

@@ -293,7 +293,7 @@ class LoadBalancer:
 
     def _leave(self, loader: BalancedLoader) -> None:
         if self._active is loader:
-            self._active = self._batch = None  # what is trained outside the loop weighs as in plain DDP
+            self._active = None
 
     def _boundary(self) -> None:
         """All ranks meet: take in the reports of the iteration that ended, and decide."""
@@ -359,12 +359,15 @@ class LoadBalancer:
         self._weighted_at_source = True
         for parameter in self._ddp.parameters():
             if parameter.requires_grad:
-                self._handles.append(parameter.register_hook(lambda gradient: gradient * self.weight))
+                self._handles.append(parameter.register_hook(self._weighted))
+
+    def _weighted(self, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient * self.weight if self._active is not None else gradient
 
     def share_for_bucket(self) -> float:
         """See `GradientEvents`."""
-        if self._batch is None or self._weighted_at_source:
-            return 1.0 / self.workers
+        if self._batch is None or self._active is None or self._weighted_at_source:
+            return 1.0 / self.workers  # outside the loop gradients are averaged as in plain DDP
         return share(self._batch.size, self._batch.total)
 
     def gradients_ready(self) -> None:
@@ -470,7 +473,7 @@ class LoadBalancer:
         used = sizes > 0
         total = math.fsum(sizes[used])
         if total == 0:
-            raise ConfigurationError("mean() outside the loop over a loader: no rank has a batch in work")
+            raise ConfigurationError("mean() before the first batch: no rank has a sample yet")
         mean = np.array([math.fsum(sizes[used] * column[used]) / total for column in values.T])
         if not isinstance(value, torch.Tensor):
             return float(mean[0])
