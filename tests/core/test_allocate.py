@@ -75,6 +75,47 @@ def test_many_workers_and_prime_totals(workers: int, total_of: object) -> None:
         assert bounds.admit(sizes, total)
 
 
+@given(st.lists(st.integers(-200, 200), min_size=2, max_size=6), st.data())
+def test_weights_of_any_magnitude_keep_sum_bounds_and_quota(exponents: list[int], data: st.DataObject) -> None:
+    w = len(exponents)
+    weights = [10.0 ** (e / 2 + 5.0) for e in exponents]
+    hi = data.draw(st.lists(st.integers(1, 50), min_size=w, max_size=w))
+    total = data.draw(st.integers(0, sum(hi)))
+    bounds = Bounds(np.zeros(w, np.int64), np.array(hi))
+    sizes = apportion(weights, total, bounds)
+    assert bounds.admit(sizes, total)
+    for size, quota in zip(sizes.tolist(), bounded_quota(weights, total, [0] * w, hi), strict=True):
+        assert abs(size - quota) < 1 + Fraction(1, 10**6)
+
+
+@pytest.mark.parametrize("hi", [2**63 - 1, 2**62, 2**53 + 1])
+@pytest.mark.parametrize("g", [1, 3])
+def test_an_upper_bound_that_means_any_number_overflows_nothing(hi: int, g: int) -> None:
+    bounds = Bounds(np.zeros(5, np.int64), np.full(5, hi), g)
+    for sizes in (
+        proportional(np.array([1.0, 2, 3, 4, 5]), 150, bounds),
+        minmax(AffineTimes.from_speeds([1.0, 2, 3, 4, 5]), 150, bounds),
+    ):
+        assert sizes.sum() == 150
+        assert bounds.admit(sizes, 150)
+    assert not bounds.admit(np.array([2**62, 2**62, 2**62, 2**62, 150]), 150)  # their sum wraps around
+
+
+@pytest.mark.parametrize("bad", [1.5, math.nan, math.inf, 2.0**63])
+def test_bounds_must_be_whole_numbers(bad: float) -> None:
+    with pytest.raises(ConfigurationError, match="whole numbers of samples"):
+        Bounds(np.zeros(2), np.array([4.0, bad]))  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="granularity"):
+        Bounds(np.zeros(2, np.int64), np.full(2, 8), bad)  # type: ignore[arg-type]
+    whole = np.array([4.0, 2.0])
+    assert Bounds(np.zeros(2), whole).hi.tolist() == [4, 2]  # type: ignore[arg-type]
+
+
+def test_a_batch_too_large_to_count_in_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="can share"):
+        Bounds(np.zeros(2, np.int64), np.full(2, 2**62)).in_units(2**60)
+
+
 @given(feasible(most_workers=8, most=60), st.data())
 def test_proportional_is_within_a_granule_of_the_exact_quota(case: tuple[int, Bounds], data: st.DataObject) -> None:
     total, bounds = case

@@ -53,6 +53,13 @@ def test_adaptive_ema_damps_noise_and_follows_jumps(seed: int) -> None:
     assert abs(forecasts(AdaptiveEma(), jump)[42] - 25) < 5
 
 
+@pytest.mark.parametrize("speed", [1517.596653380028, 0.1, 1e-300, 3e17])
+def test_the_first_forecast_is_the_first_speed_to_the_bit(speed: float) -> None:
+    predictor = AdaptiveEma()
+    state = predictor.step(predictor.init(1), Observation.of_speed(np.array([speed])))
+    assert predictor.forecast(state).mean.tolist() == [speed]
+
+
 def test_a_single_outlier_moves_little() -> None:
     speeds = np.concatenate([noisy(100, 60, 1), [30.0], noisy(100, 3, 2)])
     assert forecasts(AdaptiveEma(), speeds)[-1] > 90

@@ -19,6 +19,11 @@ from lbbsp.interfere.competitors import Competitors
 from .conftest import Launcher, left_behind
 
 
+def busy_children(pid: int | None = None) -> list[psutil.Process]:
+    """The competing processes of a launcher (this process), which may have other children too."""
+    return [child for child in psutil.Process(pid).children() if "_busy.py" in str(child.cmdline())]
+
+
 def test_each_worker_gets_its_share_and_the_changed_one(launch: Callable[..., Launcher], as_nobody: list[str]) -> None:
     launcher = launch("competitors", [0.8, 0.5, 0.3, 0.2], as_nobody)
     assert "busy processes run on core" in launcher.description
@@ -48,7 +53,7 @@ def test_change_out_of_reach_is_refused_and_changes_nothing(
 
 def test_killed_launcher_takes_its_competitors_along(launch: Callable[..., Launcher]) -> None:
     launcher = launch("competitors", [0.5, 0.2])
-    busy = [child for child in psutil.Process(launcher.process.pid).children() if "_busy.py" in str(child.cmdline())]
+    busy = busy_children(launcher.process.pid)
     assert len(busy) >= 2
     launcher.kill()
     _, alive = psutil.wait_procs(busy, timeout=10)
@@ -60,7 +65,7 @@ def test_killed_launcher_takes_its_competitors_along(launch: Callable[..., Launc
 
 def test_competitors_end_after_their_lifetime() -> None:
     with Competitors([0.5], lifetime_s=0.2):
-        (busy,) = psutil.Process().children()
+        (busy,) = busy_children()
         end_s = time.monotonic() + 10
         while busy.status() != psutil.STATUS_ZOMBIE and time.monotonic() < end_s:
             time.sleep(0.02)
@@ -71,13 +76,15 @@ def test_worker_that_joins_late_gets_the_shares_of_then(two_cores: None) -> None
     with Competitors([1.0, 0.25]) as competitors:
         environment = os.environ | competitors.environment() | {"PYTHONPATH": os.pathsep.join(sys.path)}
         competitors.set_shares([0.25, 1.0])
-        slow_core = psutil.Process().children()[0].cpu_affinity()
+        slow_core = busy_children()[0].cpu_affinity()
         command = [sys.executable, str(Path(__file__).with_name("worker.py")), "0"]
         with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "joined\n"
-            assert psutil.Process(process.pid).cpu_affinity() == slow_core
-            process.kill()
+            try:
+                assert process.stdout is not None
+                assert process.stdout.readline() == "joined\n"
+                assert psutil.Process(process.pid).cpu_affinity() == slow_core
+            finally:
+                process.kill()
 
 
 def test_fork_of_the_launcher_does_not_close_it() -> None:
@@ -89,7 +96,7 @@ def test_fork_of_the_launcher_does_not_close_it() -> None:
         os.waitpid(pid, 0)
         directory = Path(json.loads(competitors.environment()[ENVIRONMENT])["directory"])
         assert directory.exists()
-        assert len(psutil.Process().children()) == 1
+        assert len(busy_children()) == 1
     competitors.close()
     with pytest.raises(ConfigurationError, match="closed"):
         competitors.set_shares([0.5])

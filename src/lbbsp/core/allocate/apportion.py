@@ -13,11 +13,17 @@ from lbbsp.errors import ConfigurationError
 __all__ = ["apportion", "bounded_quotas"]
 
 
+_LEAST_WEIGHT = 1e-250
+"""Least weight, of a greatest of 1: below one sample in any batch, and large enough for bounds divided by it."""
+
+
 def bounded_quotas(weights: FloatArray, total: float, lo: FloatArray, hi: FloatArray) -> FloatArray:
     """Real quotas ``q_i = clip(r w_i, lo_i, hi_i)`` with the one scale r for which they sum to ``total``.
 
-    The sum is piecewise linear and non-decreasing in r with a corner at each ``lo_i / w_i`` and
-    ``hi_i / w_i``; sorting the 2W corners finds the piece that holds ``total``: O(W log W).
+    The sum does not decrease in r and is linear between the corners ``lo_i / w_i`` and ``hi_i / w_i``.  Binary
+    search over the sorted corners finds the two that r lies between, which tells whom the bounds hold; the others
+    share the rest: O(W log W).  Running sums over the corners would be fewer operations, but weights that differ
+    by many orders of magnitude cancel in them.
 
     Args:
         weights: positive and finite, shape ``(W,)``.
@@ -28,16 +34,22 @@ def bounded_quotas(weights: FloatArray, total: float, lo: FloatArray, hi: FloatA
     quotas: FloatArray = weights * (total / math.fsum(weights))
     if bool(((quotas >= lo) & (quotas <= hi)).all()):
         return quotas
-    corners = np.concatenate([lo / weights, hi / weights])
-    order = np.argsort(corners, kind="stable")
-    slopes = np.cumsum(np.concatenate([weights, -weights])[order])
-    steps = np.diff(corners[order])
-    sums = math.fsum(lo) + np.concatenate([[0.0], np.cumsum(slopes[:-1] * steps)])
-    piece = max(0, min(int(np.searchsorted(sums, total, side="right")) - 1, sums.size - 2))
-    slope = slopes[piece]
-    start = corners[order][piece]
-    scale = start + (total - sums[piece]) / slope if slope > 0 else start
-    return np.asarray(np.clip(weights * scale, lo, hi))
+    leave_lo, reach_hi = lo / weights, hi / weights
+    corners = np.sort(np.concatenate([leave_lo, reach_hi]))
+    left, right = 0, corners.size - 1
+    while right - left > 1:
+        middle = (left + right) // 2
+        # cumsum adds one by one, in the same order on every host, as sum() does not.
+        if np.clip(weights * corners[middle], lo, hi).cumsum()[-1] <= total:
+            left = middle
+        else:
+            right = middle
+    free = (leave_lo <= corners[left]) & (reach_hi >= corners[right])
+    quotas = np.where(reach_hi <= corners[left], hi, lo)
+    if free.any():
+        scale = (total - math.fsum(quotas[~free])) / math.fsum(weights[free])
+        quotas[free] = np.clip(weights[free] * scale, lo[free], hi[free])
+    return quotas
 
 
 def apportion(weights: npt.ArrayLike, total: int, bounds: Bounds) -> IntArray:
@@ -69,8 +81,7 @@ def apportion(weights: npt.ArrayLike, total: int, bounds: Bounds) -> IntArray:
         raise ConfigurationError(
             f"weights {np.array2string(w, threshold=8)}: expected {bounds.workers} positive finite numbers"
         )
-    w = w / w.max()
-    w = np.maximum(w, 1e-12)  # a ratio below one sample in any batch; keeps corners finite
+    w = np.maximum(w / w.max(), _LEAST_WEIGHT)
     quotas = bounded_quotas(w, float(units), lo.astype(np.float64), hi.astype(np.float64))
     x = np.clip(np.floor(quotas).astype(np.int64), lo, hi)
     left = units - int(x.sum())

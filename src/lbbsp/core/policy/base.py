@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 from lbbsp.core.predict.base import Predictor
 from lbbsp.core.types import Bounds, IntArray, Reports
+from lbbsp.errors import ConfigurationError
 
 __all__ = ["Policy", "Problem", "Proposal"]
 
@@ -22,12 +23,19 @@ State = TypeVar("State")
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What has to be solved: the global batch X and the bounds of the W workers."""
+    """What has to be solved: the global batch X and the bounds of the W workers.
+
+    Raises:
+        InfeasibleBoundsError: no allocation of X exists.
+        ConfigurationError: X is less than 1 sample, or more than can be handled.
+    """
 
     global_batch_size: int
     bounds: Bounds
 
     def __post_init__(self) -> None:
+        if self.global_batch_size < 1:
+            raise ConfigurationError(f"global_batch_size={self.global_batch_size}: must be 1 or more samples")
         self.bounds.in_units(self.global_batch_size)
 
     @property

@@ -117,7 +117,8 @@ class AdaptiveEma:
         # While none has erred all weigh the same; the tiny number makes one that never errs beat all that do.
         ratio = (losses - least) / np.maximum(least, 1e-300)
         weights = np.exp(-np.minimum(seen * ratio / 2.0, 700.0))
-        mean: FloatArray = (weights * levels).sum(axis=0) / weights.sum(axis=0)
+        # Around one of the levels, so that the mean of equal levels is that level to the last bit.
+        mean: FloatArray = levels[0] + (weights * (levels - levels[0])).sum(axis=0) / weights.sum(axis=0)
         return mean
 
     def forecast(self, state: AdaptiveEmaState, *, steps: int = 1) -> Forecast:
