@@ -1,0 +1,1 @@
+"""Simulated clusters that run the shipped engine, predictors and policies."""
