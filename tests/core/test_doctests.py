@@ -14,7 +14,9 @@ import lbbsp
 PURE = [
     module.name
     for module in pkgutil.walk_packages(lbbsp.__path__, "lbbsp.")
-    if module.name.startswith(("lbbsp.core", "lbbsp.engine", "lbbsp.exchange", "lbbsp.runtime", "lbbsp.report"))
+    if module.name.startswith(
+        ("lbbsp.core", "lbbsp.engine", "lbbsp.exchange", "lbbsp.runtime", "lbbsp.report", "lbbsp.sim")
+    )
 ]
 
 
