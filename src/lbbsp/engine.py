@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lbbsp.core.allocate import DeadBand, equal_split
+from lbbsp.core.cadence import Cadence, Pace
 from lbbsp.core.policy import Policy, Problem
 from lbbsp.core.predict import Observation, Predictor
 from lbbsp.core.types import Allocation, FloatArray, IntArray, Reason, Reports
@@ -80,6 +81,7 @@ class Decision:
         expected_before_s: the same with the sizes before; NaN if unknown.
         proposed: the sizes that the policy would have taken, moved to or not; None if it made no proposal.
         fallbacks: unusable reports so far (I6).
+        report_every: iterations from here to the next report.
     """
 
     allocation: Allocation
@@ -93,6 +95,7 @@ class Decision:
     expected_before_s: float
     proposed: IntArray | None
     fallbacks: int
+    report_every: int
 
 
 def plausible(compute_s: FloatArray) -> npt.NDArray[np.bool_]:
@@ -160,6 +163,7 @@ class Engine:
         warm_up: iterations whose reports decide nothing.
         dead_band: how much a move must gain.
         observe_only: propose and record, but never move.
+        cadence: how often workers report; None for every iteration.
 
     Raises:
         ConfigurationError: ``lag < 1`` or ``warm_up < 0``.
@@ -175,6 +179,7 @@ class Engine:
         warm_up: int = 1,
         dead_band: DeadBand | None = None,
         observe_only: bool = False,
+        cadence: Cadence | None = None,
     ) -> None:
         if lag < 1:
             raise ConfigurationError(f"lag={lag}: must be 1 or more iterations")
@@ -183,6 +188,7 @@ class Engine:
         self.problem, self.policy, self.lag, self.warm_up = problem, policy, lag, warm_up
         self.dead_band = dead_band or DeadBand()
         self.observe_only = observe_only
+        self.cadence = cadence or Cadence(longest=1)
         self.fallbacks = 0
         self._policy_state = policy.init(problem)
         start = equal_split(problem.global_batch_size, problem.bounds)
@@ -191,6 +197,7 @@ class Engine:
     def _begin(self, allocation: Allocation) -> None:
         self._decided = deque([allocation], maxlen=self.lag + 1)
         self._last_handled = allocation.iteration - 1
+        self._pace = Pace()
         self._warm_up_left = self.warm_up
         self._forecasts: deque[tuple[int, FloatArray]] = deque(maxlen=self.lag + 1)
 
@@ -215,6 +222,10 @@ class Engine:
         """Checksum of the newest allocation; goes into reports."""
         return self.newest.checksum
 
+    def due(self, iteration: int) -> bool:
+        """Whether workers report in ``iteration``."""
+        return iteration - self._last_handled >= self._pace.every
+
     def handle(self, event: Gathered) -> Decision:
         """Take the reports of an iteration and decide iteration ``event.iteration + lag``.
 
@@ -232,6 +243,7 @@ class Engine:
         error = self._forecast_error(k, reports, measured)
         allocation, expected, before, proposed = self._decide(k, reports, measured)
         self._last_handled = k
+        self._pace = self._next_pace(allocation.reason, reports)
         self._decided.append(allocation)
         self._forecasts.append((allocation.iteration, reports.speed))
         return Decision(
@@ -246,7 +258,15 @@ class Engine:
             expected_before_s=before,
             proposed=proposed,
             fallbacks=self.fallbacks,
+            report_every=self._pace.every,
         )
+
+    def _next_pace(self, reason: Reason, reports: Reports) -> Pace:
+        if self.cadence.longest == 1:
+            return self._pace
+        settled = reason in (Reason.UNCHANGED, Reason.WITHIN_DEAD_BAND, Reason.OBSERVING)
+        slowest_s, dearest_s = np.maximum.reduce(reports.compute_s), np.maximum.reduce(reports.cost_s)
+        return self.cadence.next(self._pace, settled=settled, cost_s=float(dearest_s), step_s=float(slowest_s))
 
     def _check_agreement(self, k: int, reports: Reports) -> None:
         expected = self.checksum

@@ -134,6 +134,7 @@ class Recorder:
                 expected_before_s=_number(decision.expected_before_s),
                 moved=decision.moved,
                 fallbacks=decision.fallbacks,
+                report_every=decision.report_every,
             )
         )
 

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 
 from lbbsp.core.allocate import DeadBand
+from lbbsp.core.cadence import Cadence
 from lbbsp.core.policy import Policy, Problem
 from lbbsp.core.types import Allocation, IntArray, Report
-from lbbsp.engine import Decision, Engine, Forecaster, Gathered, Measured
+from lbbsp.engine import LEAST_PLAUSIBLE_S, MOST_PLAUSIBLE_S, Decision, Engine, Forecaster, Gathered, Measured
 from lbbsp.errors import ConfigurationError
 from lbbsp.exchange import Exchange
 
@@ -34,6 +35,8 @@ class Settings:
         move_cost_s: seconds that a move costs, to be earned back within 100 iterations.
         warm_up: first iterations whose times are discarded.
         time_limit_s: limit on each wait for the other ranks' reports, seconds.
+        max_overhead: the fraction of the step time that reporting may cost once the sizes have settled, which sets
+            how many iterations lie between reports; infinity for a report in every iteration.
 
     Raises:
         ConfigurationError: a value is out of its range.
@@ -44,9 +47,11 @@ class Settings:
     move_cost_s: float = 0.0
     warm_up: int = 1
     time_limit_s: float = 300.0
+    max_overhead: float = 0.005
 
     def __post_init__(self) -> None:
         self.dead_band()
+        self.cadence()
         if self.warm_up < 0:
             raise ConfigurationError(f"warm_up={self.warm_up}: must be 0 or more iterations")
         if not 0 < self.time_limit_s < math.inf:
@@ -55,6 +60,36 @@ class Settings:
     def dead_band(self) -> DeadBand:
         """The dead band that these settings describe."""
         return DeadBand(min_gain=self.min_gain, move_cost_s=self.move_cost_s)
+
+    def cadence(self) -> Cadence:
+        """The cadence of reports that these settings describe."""
+        return Cadence(max_overhead=self.max_overhead)
+
+
+@dataclass(slots=True)
+class _Laps:
+    """What was measured since the last report: the mean over the newest iterations of one size."""
+
+    size: int = 0
+    count: int = 0
+    total_s: float = 0.0
+    refused: tuple[int, float] = (0, math.nan)
+
+    def add(self, size: int, seconds: float) -> None:
+        """Take in an iteration; a time that cannot be believed is left out of the mean."""
+        if not LEAST_PLAUSIBLE_S <= seconds <= MOST_PLAUSIBLE_S:
+            self.refused = size, seconds
+            return
+        if size != self.size:
+            self.size, self.count, self.total_s = size, 0, 0.0
+        self.count += 1
+        self.total_s += seconds
+
+    def take(self) -> tuple[int, float]:
+        """Size and mean seconds, or the newest that cannot be believed where there is no other; start anew."""
+        taken = (self.size, self.total_s / self.count) if self.count else self.refused
+        self.count, self.total_s, self.refused = 0, 0.0, (0, math.nan)
+        return taken
 
 
 class Runtime:
@@ -67,7 +102,7 @@ class Runtime:
         lag: L, iterations between a report and the sizes that it decides.
         settings: the rest.
         on_decision: called with each decision, after it was made.
-        clock: seconds, monotonic; enters decisions as their time only.
+        clock: seconds, monotonic; enters decisions as their time, and what reporting costs.
     """
 
     def __init__(
@@ -90,10 +125,14 @@ class Runtime:
             warm_up=settings.warm_up,
             dead_band=settings.dead_band(),
             observe_only=settings.observe_only,
+            cadence=settings.cadence(),
         )
         self.forecaster = Forecaster(policy.predictor, warm_up=settings.warm_up, lag=lag)
         self.last_decision: Decision | None = None
         self._reported: int | None = None
+        self._laps = _Laps()
+        self._cost_s = math.nan
+        self._report_cost_s = 0.0
 
     @property
     def rank(self) -> int:
@@ -103,7 +142,7 @@ class Runtime:
     def report(
         self, iteration: int, size: int, compute_s: float, cpu: float = math.nan, memory: float = math.nan
     ) -> None:
-        """The local compute of ``iteration`` has ended: start sending this worker's report; does not wait.
+        """The local compute of ``iteration`` has ended: if a report is due start sending it; does not wait.
 
         Args:
             iteration: k.
@@ -112,6 +151,11 @@ class Runtime:
             cpu: available CPU (fraction).
             memory: available memory (fraction).
         """
+        self._laps.add(size, compute_s)
+        if not self.engine.due(iteration):
+            return
+        began_s = self._clock()
+        size, compute_s = self._laps.take()
         mean, spread = self.forecaster.measured(Measured.single(iteration, size, compute_s, cpu, memory))
         self.exchange.post(
             Report(
@@ -123,9 +167,11 @@ class Runtime:
                 cpu=cpu,
                 memory=memory,
                 checksum=self.engine.checksum,
+                cost_s=self._cost_s,
             )
         )
         self._reported = iteration
+        self._report_cost_s = self._clock() - began_s
 
     def boundary(self) -> Decision | None:
         """All workers meet: if a report is on its way, collect all of them and decide; else do nothing.
@@ -136,10 +182,13 @@ class Runtime:
         """
         if self._reported is None:
             return None
+        began_s = self._clock()
         iteration, self._reported = self._reported, None
         reports = self.exchange.collect()
         self.last_decision = self.engine.handle(Gathered(iteration, reports, self._clock()))
         self._on_decision(self.last_decision)
+        cost_s = self._clock() - began_s + self._report_cost_s
+        self._cost_s = cost_s if math.isnan(self._cost_s) else 0.7 * self._cost_s + 0.3 * cost_s
         return self.last_decision
 
     def allocation(self, iteration: int) -> Allocation:

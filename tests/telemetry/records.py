@@ -62,6 +62,7 @@ decision_records = st.builds(
     expected_before_s=measured,
     moved=st.booleans(),
     fallbacks=whole,
+    report_every=whole,
 )
 event_records = st.builds(EventRecord, name=text, rank=st.integers(0, 99), iteration=whole, detail=text, at_s=measured)
 later_records = iteration_records | decision_records | event_records

@@ -7,6 +7,7 @@ workers cost a few vector operations and not ten thousand objects.  Arrays are m
 from __future__ import annotations
 
 import enum
+import math
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -46,6 +47,7 @@ class Report:
         cpu: c_i, available CPU (fraction), NaN if not measured.
         memory: m_i, available memory (fraction), NaN if not measured.
         checksum: of the last allocation that the worker holds.
+        cost_s: what reporting and deciding lately cost this worker, seconds a report; NaN if unknown.
     """
 
     iteration: int
@@ -56,8 +58,9 @@ class Report:
     cpu: float
     memory: float
     checksum: int
+    cost_s: float = math.nan
 
-    WIDTH = 8
+    WIDTH = 9
 
     def to_row(self) -> tuple[float, ...]:
         """The report as ``WIDTH`` float64 numbers, in the order of its fields (all exact: < 2**53)."""
@@ -70,6 +73,7 @@ class Report:
             self.cpu,
             self.memory,
             float(self.checksum),
+            self.cost_s,
         )
 
 
@@ -85,6 +89,7 @@ class Reports:
     cpu: FloatArray
     memory: FloatArray
     checksum: IntArray
+    cost_s: FloatArray
 
     @classmethod
     def from_rows(cls, rows: npt.ArrayLike) -> Reports:
@@ -92,7 +97,7 @@ class Reports:
         matrix = np.asarray(rows, dtype=np.float64)
         if matrix.ndim != 2 or matrix.shape[1] != Report.WIDTH:
             raise ConfigurationError(f"reports of shape {matrix.shape}: expected (W, {Report.WIDTH})")
-        iteration, size, compute_s, speed, spread, cpu, memory, checksum = np.ascontiguousarray(matrix.T)
+        iteration, size, compute_s, speed, spread, cpu, memory, checksum, cost_s = np.ascontiguousarray(matrix.T)
         return cls(
             iteration.astype(np.int64),
             size.astype(np.int64),
@@ -102,6 +107,7 @@ class Reports:
             cpu,
             memory,
             checksum.astype(np.int64),
+            cost_s,
         )
 
     @classmethod

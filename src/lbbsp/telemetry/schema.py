@@ -114,6 +114,7 @@ class DecisionRecord(msgspec.Struct, tag_field="type", tag="decision", frozen=Tr
         expected_before_s: the same with the sizes before.
         moved: whether the sizes differ from those before.
         fallbacks: unusable reports so far.
+        report_every: iterations from ``decided_at`` to the next report.
     """
 
     iteration: int
@@ -128,6 +129,7 @@ class DecisionRecord(msgspec.Struct, tag_field="type", tag="decision", frozen=Tr
     expected_before_s: float | None
     moved: bool
     fallbacks: int
+    report_every: int = 1
 
 
 class EventRecord(msgspec.Struct, tag_field="type", tag="event", frozen=True, kw_only=True):
