@@ -19,7 +19,7 @@ from lbbsp import ConfigurationError, Policy, Predictor, Proportional
 from lbbsp.core.allocate import apportion
 from lbbsp.core.policy import Problem, Proposal
 from lbbsp.core.predict import Observation
-from lbbsp.core.time_models import AffineTimes
+from lbbsp.core.time_models import LinearTimes
 from lbbsp.core.types import Forecast, Reports
 from lbbsp.torch import LoadBalancer
 
@@ -80,7 +80,7 @@ class Halfway:
             return None, state
         weights = np.maximum(current + proposal.sizes, 1e-9)  # apportion wants positive numbers
         sizes = apportion(weights, problem.global_batch_size, problem.bounds)
-        times = AffineTimes.from_speeds(reports.speed)
+        times = LinearTimes(reports.speed)
         expected_s, before_s = float(times.time_s(sizes).max()), float(times.time_s(current).max())
         return Proposal(sizes, expected_s, before_s, f"half of the way: {proposal.detail}"), state
 

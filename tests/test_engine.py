@@ -101,7 +101,7 @@ class EngineMachine(RuleBasedStateMachine):
         moved = allocation.sizes.tolist() != self.last.sizes.tolist()
         assert decision.moved == moved
         if moved:  # I7
-            band = self.ranks.engines[0].dead_band
+            band = self.ranks.engines[0].problem.dead_band
             assert band.worth(decision.expected_before_s, decision.expected_s)
             assert not self.options["observe_only"]
         if self.reports_seen <= self.ranks.engines[0].warm_up:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -73,10 +73,8 @@ class Decision:
         decided_at: the iteration whose reports led to it.
         at_s: the event's time, seconds.
         moved: whether the sizes differ from those before.
-        forecast: forecast speeds, samples/s, shape ``(W,)``.
-        spread: their standard deviations, samples/s.
-        forecast_error: relative error of the forecast that was made for ``decided_at``,
-            ``(forecast - measured) / measured``; NaN where either is missing.
+        reports: of ``decided_at``.
+        earlier_forecast: the speeds that had been forecast for ``decided_at``, samples/s; None if none had.
         expected_s: expected slowest compute time with these sizes, seconds; NaN if unknown.
         expected_before_s: the same with the sizes before; NaN if unknown.
         proposed: the sizes that the policy would have taken, moved to or not; None if it made no proposal.
@@ -88,14 +86,32 @@ class Decision:
     decided_at: int
     at_s: float
     moved: bool
-    forecast: FloatArray
-    spread: FloatArray
-    forecast_error: FloatArray
+    reports: Reports
+    earlier_forecast: FloatArray | None
     expected_s: float
     expected_before_s: float
     proposed: IntArray | None
     fallbacks: int
     report_every: int
+
+    @property
+    def forecast(self) -> FloatArray:
+        """Forecast speeds, samples/s, shape ``(W,)``."""
+        return self.reports.speed
+
+    @property
+    def spread(self) -> FloatArray:
+        """Standard deviations of the forecasts' errors, samples/s."""
+        return self.reports.spread
+
+    @property
+    def forecast_error(self) -> FloatArray:
+        """``(forecast - measured) / measured`` of the earlier forecast; NaN where either is missing."""
+        if self.earlier_forecast is None:
+            return np.full(self.reports.workers, np.nan)
+        usable = plausible(self.reports.compute_s) & (self.reports.size > 0)
+        speed = self.reports.size / np.where(usable, self.reports.compute_s, np.nan)
+        return np.asarray((self.earlier_forecast - speed) / speed)
 
 
 def plausible(compute_s: FloatArray) -> npt.NDArray[np.bool_]:
@@ -185,8 +201,8 @@ class Engine:
             raise ConfigurationError(f"lag={lag}: must be 1 or more iterations")
         if warm_up < 0:
             raise ConfigurationError(f"warm_up={warm_up}: must be 0 or more iterations")
-        self.problem, self.policy, self.lag, self.warm_up = problem, policy, lag, warm_up
-        self.dead_band = dead_band or DeadBand()
+        self.problem = replace(problem, dead_band=dead_band or problem.dead_band)
+        self.policy, self.lag, self.warm_up = policy, lag, warm_up
         self.observe_only = observe_only
         self.cadence = cadence or Cadence(longest=1)
         self.fallbacks = 0
@@ -239,9 +255,10 @@ class Engine:
         if reports.workers != self.problem.workers:
             raise ConfigurationError(f"{reports.workers} reports for {self.problem.workers} workers")
         self._check_agreement(k, reports)
-        measured = plausible(reports.compute_s)
-        error = self._forecast_error(k, reports, measured)
-        allocation, expected, before, proposed = self._decide(k, reports, measured)
+        while self._forecasts and self._forecasts[0][0] < k:
+            self._forecasts.popleft()
+        earlier = self._forecasts[0][1] if self._forecasts and self._forecasts[0][0] == k else None
+        allocation, expected, before, proposed = self._decide(k, reports)
         self._last_handled = k
         self._pace = self._next_pace(allocation.reason, reports)
         self._decided.append(allocation)
@@ -251,9 +268,8 @@ class Engine:
             decided_at=k,
             at_s=event.at_s,
             moved=allocation.reason is Reason.MOVED,
-            forecast=reports.speed,
-            spread=reports.spread,
-            forecast_error=error,
+            reports=reports,
+            earlier_forecast=earlier,
             expected_s=expected,
             expected_before_s=before,
             proposed=proposed,
@@ -278,17 +294,7 @@ class Engine:
             "Every rank must run the same lbbsp with the same settings."
         )
 
-    def _forecast_error(self, k: int, reports: Reports, measured: npt.NDArray[np.bool_]) -> FloatArray:
-        while self._forecasts and self._forecasts[0][0] < k:
-            self._forecasts.popleft()
-        if not self._forecasts or self._forecasts[0][0] != k:
-            return np.full(self.problem.workers, np.nan)
-        speed = reports.size / np.where(measured & (reports.size > 0), reports.compute_s, np.nan)
-        return np.asarray((self._forecasts[0][1] - speed) / speed)
-
-    def _decide(
-        self, k: int, reports: Reports, measured: npt.NDArray[np.bool_]
-    ) -> tuple[Allocation, float, float, IntArray | None]:
+    def _decide(self, k: int, reports: Reports) -> tuple[Allocation, float, float, IntArray | None]:
         current, target, unknown = self.newest.sizes, k + self.lag, math.nan
 
         def stay(reason: Reason, detail: str) -> Allocation:
@@ -298,14 +304,14 @@ class Engine:
             self._warm_up_left -= 1
             why = f"iteration {k} is one of the first {self.warm_up}, whose times are discarded"
             return stay(Reason.WARM_UP, why), unknown, unknown, None
-        usable = measured & (reports.speed > 0) & (reports.speed < np.inf)
-        if np.count_nonzero(usable) < usable.size:
-            bad = np.flatnonzero(~usable)
+        if not reports.usable(LEAST_PLAUSIBLE_S, MOST_PLAUSIBLE_S):
+            good = plausible(reports.compute_s) & (reports.speed > 0) & (reports.speed < np.inf)
+            bad = np.flatnonzero(~good)
             self.fallbacks += int(bad.size)
             worker = int(bad[0])
             why = (
                 f"worker {worker} reported {reports.compute_s[worker]} s and a speed of {reports.speed[worker]}"
-                f" samples/s ({bad.size} unusable of {usable.size}); the last good allocation is kept"
+                f" samples/s ({bad.size} unusable of {good.size}); the last good allocation is kept"
             )
             return stay(Reason.FALLBACK, why), unknown, unknown, None
         proposal, self._policy_state = self.policy.propose(self.problem, self._policy_state, reports, current)
@@ -317,6 +323,8 @@ class Engine:
                 None,
             )
         after, before, sizes = proposal.expected_s, proposal.expected_before_s, proposal.sizes
+        if sizes is current:
+            return stay(Reason.UNCHANGED, proposal.detail), before, before, sizes
         if not self.problem.bounds.admit(sizes, self.problem.global_batch_size):
             raise ConfigurationError(
                 f"policy {self.policy.name} proposed {np.asarray(sizes).tolist()}, which breaks the sum "
@@ -326,7 +334,7 @@ class Engine:
             return stay(Reason.UNCHANGED, "the sizes in force are the best"), before, before, sizes
         if self.observe_only:
             return stay(Reason.OBSERVING, proposal.detail), before, before, sizes
-        if not self.dead_band.worth(before, after):
+        if not self.problem.dead_band.worth(before, after):
             why = f"{before:.4g} s would become {after:.4g} s: less than a move must gain"
             return stay(Reason.WITHIN_DEAD_BAND, why), before, before, sizes
         return Allocation(target, sizes, Reason.MOVED, proposal.detail), after, before, sizes

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from lbbsp.core.allocate import DeadBand, apportion, equal_split, minmax, proportional, short_split
-from lbbsp.core.time_models import AffineTimes, TableTimes, TimeModels
+from lbbsp.core.time_models import AffineTimes, LinearTimes, TableTimes, TimeModels
 from lbbsp.core.types import Bounds, FloatArray, IntArray
 from lbbsp.errors import ConfigurationError, InfeasibleBoundsError
 
@@ -56,7 +57,7 @@ def test_every_algorithm_keeps_sum_bounds_and_granularity(case: tuple[int, Bound
     for sizes in (
         proportional(speeds, total, bounds),
         equal_split(total, bounds),
-        minmax(AffineTimes.from_speeds(np.clip(speeds, 1e-100, 1e100)), total, bounds),
+        minmax(LinearTimes(np.clip(speeds, 1e-100, 1e100)), total, bounds),
     ):
         assert sizes.dtype == np.int64
         assert bounds.admit(sizes, total)
@@ -70,7 +71,7 @@ def test_many_workers_and_prime_totals(workers: int, total_of: object) -> None:
     speeds = np.random.default_rng(workers).lognormal(0, 2, workers)
     for sizes in (
         proportional(speeds, total, bounds),
-        minmax(AffineTimes.from_speeds(speeds), total, bounds),
+        minmax(LinearTimes(speeds), total, bounds),
     ):
         assert bounds.admit(sizes, total)
 
@@ -94,7 +95,7 @@ def test_an_upper_bound_that_means_any_number_overflows_nothing(hi: int, g: int)
     bounds = Bounds(np.zeros(5, np.int64), np.full(5, hi), g)
     for sizes in (
         proportional(np.array([1.0, 2, 3, 4, 5]), 150, bounds),
-        minmax(AffineTimes.from_speeds([1.0, 2, 3, 4, 5]), 150, bounds),
+        minmax(LinearTimes([1.0, 2, 3, 4, 5]), 150, bounds),
     ):
         assert sizes.sum() == 150
         assert bounds.admit(sizes, 150)
@@ -139,7 +140,7 @@ def test_permuting_workers_permutes_the_sizes(speeds: list[float], total: int, r
     v = np.array(speeds)
     for solve in (
         lambda s: proportional(s, total, bounds),
-        lambda s: minmax(AffineTimes.from_speeds(s), total, bounds),
+        lambda s: minmax(LinearTimes(s), total, bounds),
     ):
         straight, permuted = solve(v)[shuffled], solve(v[shuffled])  # type: ignore[no-untyped-call]
         assert np.abs(straight - permuted).max() <= 1  # workers that tie may change places
@@ -182,10 +183,13 @@ def test_minmax_equals_brute_force(problem: tuple[TimeModels, int, Bounds]) -> N
 
 
 @st.composite
-def affine_problems(draw: st.DrawFn) -> tuple[AffineTimes, int, Bounds]:
+def affine_problems(draw: st.DrawFn) -> tuple[AffineTimes | LinearTimes, int, Bounds]:
     """Larger ones, with extreme and degenerate coefficients."""
     total, bounds = draw(feasible(most=5000))
     w = bounds.workers
+    if draw(st.booleans()):
+        speed = st.sampled_from([1.0, 2.0]) | st.floats(0.5, 50.0) | speeds_of_any_size
+        return LinearTimes(draw(st.lists(speed, min_size=w, max_size=w))), total, bounds
     coefficient = st.sampled_from([0.0, 1e-12, 1.0]) | st.floats(0, 1e6)
     columns = [np.array(draw(st.lists(coefficient, min_size=w, max_size=w))) for _ in range(3)]
     return AffineTimes(*columns), total, bounds
@@ -193,7 +197,7 @@ def affine_problems(draw: st.DrawFn) -> tuple[AffineTimes, int, Bounds]:
 
 @given(affine_problems())
 def test_minmax_has_its_certificate_and_beats_the_equal_split(
-    problem: tuple[AffineTimes, int, Bounds],
+    problem: tuple[AffineTimes | LinearTimes, int, Bounds],
 ) -> None:
     """No granule can be moved so that the slowest gets faster, and it is never worse than not balancing."""
     models, total, bounds = problem
@@ -208,24 +212,28 @@ def test_minmax_has_its_certificate_and_beats_the_equal_split(
     assert times.max() <= models.time_s(proportional(1 / (models.per_sample_s + 1e-3), total, bounds)).max()
 
 
-class Guessing(AffineTimes):
-    """Affine times with a guess of the test's."""
+class Guessing:
+    """Time models with a guess of the test's."""
 
-    guess = (math.nan, math.nan)
+    def __init__(self, models: TimeModels, guess: tuple[float, float]) -> None:
+        self._models, self._guess = models, guess
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._models, name)
 
     def limit_guess_s(self, total: int) -> tuple[float, float]:
-        return self.guess
+        return self._guess
 
 
 @given(
     affine_problems(),
     st.sampled_from([(math.nan, 1.0), (-5.0, 0.0), (0.0, 0.0), (1e300, 1e300), (3.0, -1.0)]),
 )
-def test_a_wild_guess_changes_nothing(problem: tuple[AffineTimes, int, Bounds], guess: tuple[float, float]) -> None:
+def test_neither_a_wild_guess_nor_none_changes_anything(
+    problem: tuple[AffineTimes | LinearTimes, int, Bounds], guess: tuple[float, float]
+) -> None:
     models, total, bounds = problem
-    guessing = Guessing(models.flat_s, models.fixed_s, models.per_sample_s)
-    Guessing.guess = guess
-    assert minmax(guessing, total, bounds).tolist() == minmax(models, total, bounds).tolist()
+    assert minmax(Guessing(models, guess), total, bounds).tolist() == minmax(models, total, bounds).tolist()
 
 
 @given(st.integers(1, 40), st.integers(0, 3000), st.sampled_from([0.0, 7.0, 1e9]))
@@ -236,7 +244,7 @@ def test_equal_workers_get_equal_sizes(workers: int, extra: int, flat_s: float) 
 
 
 @given(affine_problems(), st.floats(-1, 1e7))
-def test_largest_within_is_exact(problem: tuple[AffineTimes, int, Bounds], limit_s: float) -> None:
+def test_largest_within_is_exact(problem: tuple[AffineTimes | LinearTimes, int, Bounds], limit_s: float) -> None:
     models, _, bounds = problem
     x = models.largest_within(limit_s, bounds.lo, bounds.hi)
     assert ((models.time_s(x) <= limit_s) | (x == bounds.lo)).all()
@@ -290,7 +298,7 @@ def test_infeasible_bounds_are_an_error_with_the_numbers_and_nothing_else_is(
     possible = total % g == 0 and not crossed and least <= total <= most
     for solve in (
         lambda: equal_split(total, bounds),
-        lambda: minmax(AffineTimes.from_speeds(np.ones(len(lo))), total, bounds),
+        lambda: minmax(LinearTimes(np.ones(len(lo))), total, bounds),
     ):
         if possible:
             assert bounds.admit(solve(), total)  # type: ignore[no-untyped-call]
@@ -306,7 +314,7 @@ def test_bad_speeds_are_refused(speeds: list[float]) -> None:
         apportion(speeds, 10, Bounds.default(2, 10))
     if len(speeds) == 2:
         with pytest.raises(ConfigurationError):
-            AffineTimes.from_speeds(speeds)
+            LinearTimes(speeds)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from lbbsp.core.types import FloatArray, IntArray
 from lbbsp.errors import ConfigurationError
 
-__all__ = ["AffineTimes", "TableTimes", "TimeModels", "largest_by_bisection"]
+__all__ = ["AffineTimes", "LinearTimes", "TableTimes", "TimeModels", "largest_by_bisection"]
 
 
 class TimeModels(Protocol):
@@ -35,6 +35,10 @@ class TimeModels(Protocol):
         """The largest ``x_i`` in ``[lo_i, hi_i]`` with ``T_i(x_i) <= limit_s``; ``lo_i`` where none fits."""
         ...
 
+    def sizes_near(self, limit_s: float, lo: IntArray, hi: IntArray) -> IntArray:
+        """About `largest_within`, within the bounds but not checked: the solver's quick look."""
+        ...
+
     def limit_guess_s(self, total: int) -> tuple[float, float]:
         """A guess of the least limit at which ``total`` samples fit, and of its change a sample.
 
@@ -50,7 +54,7 @@ _LEAST_DIVISOR = 1e-150
 class AffineTimes:
     """``T_i(x) = max(flat_i, fixed_i + per_sample_i x)``: flat below a saturation size, linear above.
 
-    ``AffineTimes.from_speeds(v)`` is the linear special case ``x / v_i`` of the paper's CPU clusters.
+    Where ``T_i(x) = x / v_i``, as on the paper's CPU clusters, `LinearTimes` is cheaper.
 
     Args:
         flat_s: s_i, seconds below saturation, shape ``(W,)``.
@@ -75,18 +79,6 @@ class AffineTimes:
         # A time that does not grow is searched as one that grows unmeasurably slowly.
         object.__setattr__(self, "_divisor", np.maximum(self.per_sample_s, _LEAST_DIVISOR))
 
-    @classmethod
-    def from_speeds(cls, speeds: npt.ArrayLike) -> AffineTimes:
-        """``T_i(x) = x / v_i`` for speeds in samples/s, shape ``(W,)``."""
-        v = np.asarray(speeds, dtype=np.float64)
-        if not (v.min() > 0 and v.max() < np.inf):
-            raise ConfigurationError(f"speeds must be finite and positive, got {v}")
-        zero, made = np.zeros_like(v), cls.__new__(cls)  # checked above, so not again
-        for name, value in (("flat_s", zero), ("fixed_s", zero), ("per_sample_s", 1.0 / v)):
-            object.__setattr__(made, name, value)
-        object.__setattr__(made, "_divisor", np.maximum(made.per_sample_s, _LEAST_DIVISOR))
-        return made
-
     def time_s(self, sizes: IntArray) -> FloatArray:
         """T_i(x_i) in seconds."""
         return np.maximum(self.flat_s, self.fixed_s + self.per_sample_s * sizes)
@@ -97,20 +89,62 @@ class AffineTimes:
 
     def largest_within(self, limit_s: float, lo: IntArray, hi: IntArray) -> IntArray:
         """Closed form; checked, and by bisection in the rare case that rounding put a size off."""
+        return _checked(self, self.sizes_near(limit_s, lo, hi), limit_s, lo, hi)
+
+    def sizes_near(self, limit_s: float, lo: IntArray, hi: IntArray) -> IntArray:
+        """The closed form."""
         room = np.minimum(np.maximum(limit_s - self.fixed_s, 0.0), 1e150)  # over the divisor it stays finite
         guess = np.minimum(room / self._divisor, hi)
-        x = np.maximum(np.where(self.flat_s > limit_s, lo, guess.astype(np.int64)), lo)
-        fits = (self.time_s(x) <= limit_s) | (x == lo)
-        full = (self.time_s(x + 1) > limit_s) | (x == hi)
-        if np.count_nonzero(fits & full) == x.size:
-            return x
-        return largest_by_bisection(self, limit_s, lo, hi)
+        return np.maximum(np.where(self.flat_s > limit_s, lo, guess.astype(np.int64)), lo)
 
     def limit_guess_s(self, total: int) -> tuple[float, float]:
         """The limit at which unbounded, unrounded sizes would sum to ``total``, and its slope in s a sample."""
         rates = 1.0 / self._divisor
         slope = 1.0 / float(np.add.reduce(rates))
         return (total + float(self.fixed_s @ rates)) * slope, slope
+
+
+class LinearTimes:
+    """``T_i(x) = x / v_i``, the paper's model of CPU clusters.
+
+    Args:
+        speeds: v_i in samples/s, shape ``(W,)``.
+
+    Raises:
+        ConfigurationError: a speed is not finite and positive.
+    """
+
+    __slots__ = ("per_sample_s", "speeds")
+
+    def __init__(self, speeds: npt.ArrayLike) -> None:
+        v = np.asarray(speeds, dtype=np.float64)
+        if np.count_nonzero((v > 0) & (v < np.inf)) < v.size:
+            raise ConfigurationError(f"speeds must be finite and positive, got {v}")
+        # Beyond 1e100 either way products could overflow.
+        self.speeds: FloatArray = np.minimum(np.maximum(v, 1e-100), 1e100)
+        self.per_sample_s: FloatArray = 1.0 / self.speeds
+
+    def time_s(self, sizes: IntArray) -> FloatArray:
+        """T_i(x_i) in seconds."""
+        return np.asarray(self.per_sample_s * sizes)
+
+    def time_of(self, workers: IntArray, sizes: IntArray) -> FloatArray:
+        """T_w(x) for pairs."""
+        return np.asarray(self.per_sample_s[workers] * sizes)
+
+    def largest_within(self, limit_s: float, lo: IntArray, hi: IntArray) -> IntArray:
+        """Closed form; checked, and by bisection in the rare case that rounding put a size off."""
+        return _checked(self, self.sizes_near(limit_s, lo, hi), limit_s, lo, hi)
+
+    def sizes_near(self, limit_s: float, lo: IntArray, hi: IntArray) -> IntArray:
+        """The closed form."""
+        within = np.minimum(self.speeds * max(0.0, min(limit_s, 1e150)), hi)
+        return np.maximum(within.astype(np.int64), lo)
+
+    def limit_guess_s(self, total: int) -> tuple[float, float]:
+        """``X / sum(v)`` and ``1 / sum(v)``."""
+        slope = 1.0 / float(np.add.reduce(self.speeds))
+        return total * slope, slope
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,9 +177,22 @@ class TableTimes:
         """By bisection over sizes."""
         return largest_by_bisection(self, limit_s, lo, hi)
 
+    def sizes_near(self, limit_s: float, lo: IntArray, hi: IntArray) -> IntArray:
+        """Exactly, by bisection."""
+        return largest_by_bisection(self, limit_s, lo, hi)
+
     def limit_guess_s(self, total: int) -> tuple[float, float]:
         """No guess."""
         return math.nan, math.nan
+
+
+def _checked(models: TimeModels, x: IntArray, limit_s: float, lo: IntArray, hi: IntArray) -> IntArray:
+    """``x`` where it is `largest_within`, which else is found by bisection."""
+    fits = (models.time_s(x) <= limit_s) | (x == lo)
+    full = (models.time_s(x + 1) > limit_s) | (x == hi)
+    if np.count_nonzero(fits & full) == x.size:
+        return x
+    return largest_by_bisection(models, limit_s, lo, hi)
 
 
 def largest_by_bisection(models: TimeModels, limit_s: float, lo: IntArray, hi: IntArray) -> IntArray:

@@ -97,7 +97,7 @@ class Reports:
         matrix = np.asarray(rows, dtype=np.float64)
         if matrix.ndim != 2 or matrix.shape[1] != Report.WIDTH:
             raise ConfigurationError(f"reports of shape {matrix.shape}: expected (W, {Report.WIDTH})")
-        iteration, size, compute_s, speed, spread, cpu, memory, checksum, cost_s = np.ascontiguousarray(matrix.T)
+        iteration, size, compute_s, speed, spread, cpu, memory, checksum, cost_s = np.array(matrix.T, order="C")
         return cls(
             iteration.astype(np.int64),
             size.astype(np.int64),
@@ -119,6 +119,12 @@ class Reports:
     def workers(self) -> int:
         """W, the number of workers."""
         return int(self.size.size)
+
+    def usable(self, least_s: float, most_s: float) -> bool:
+        """Whether all compute times lie within ``[least_s, most_s]`` and all speeds are finite and positive."""
+        t, v = self.compute_s, self.speed
+        good = (t >= least_s) & (t <= most_s) & (v > 0) & (v < np.inf)
+        return int(np.count_nonzero(good)) == v.size
 
 
 class Reason(enum.StrEnum):

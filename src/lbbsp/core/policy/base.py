@@ -9,9 +9,10 @@ so that all ranks hold the same bits (I5).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
+from lbbsp.core.allocate.dead_band import DeadBand
 from lbbsp.core.predict.base import Predictor
 from lbbsp.core.types import Bounds, IntArray, Reports
 from lbbsp.errors import ConfigurationError
@@ -25,6 +26,11 @@ State = TypeVar("State")
 class Problem:
     """What has to be solved: the global batch X and the bounds of the W workers.
 
+    Args:
+        global_batch_size: X, samples.
+        bounds: of each worker's size.
+        dead_band: what a move must gain; a policy may use it to save itself the search for one that gains less.
+
     Raises:
         InfeasibleBoundsError: no allocation of X exists.
         ConfigurationError: X is less than 1 sample, or more than can be handled.
@@ -32,6 +38,7 @@ class Problem:
 
     global_batch_size: int
     bounds: Bounds
+    dead_band: DeadBand = field(default_factory=DeadBand)
 
     def __post_init__(self) -> None:
         if self.global_batch_size < 1:

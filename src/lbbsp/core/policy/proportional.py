@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 from lbbsp.core.allocate import minmax
 from lbbsp.core.policy.base import Problem, Proposal
 from lbbsp.core.predict import AdaptiveEma, Predictor
-from lbbsp.core.time_models import AffineTimes
+from lbbsp.core.time_models import LinearTimes
 from lbbsp.core.types import IntArray, Reports
 
 __all__ = ["Proportional"]
@@ -38,11 +39,16 @@ class Proportional:
         self, problem: Problem, state: None, reports: Reports, current: IntArray
     ) -> tuple[Proposal | None, None]:
         """Solve for the forecast speeds in ``reports``."""
-        models = AffineTimes.from_speeds(reports.speed)
-        sizes = minmax(models, problem.global_batch_size, problem.bounds)
+        models = LinearTimes(reports.speed)
         before = models.time_s(current)
-        slowest, after_s = int(before.argmax()), float(models.time_s(sizes).max())
+        slowest = int(before.argmax())
         before_s = float(before[slowest])
+        least_s = problem.global_batch_size / math.fsum(models.speeds.tolist())
+        if not problem.dead_band.worth(before_s, least_s):
+            detail = f"the slowest is forecast to take {before_s:.4g} s; no sizes bring it below {least_s:.4g} s"
+            return Proposal(current, before_s, before_s, detail), None
+        sizes = minmax(models, problem.global_batch_size, problem.bounds)
+        after_s = float(models.time_s(sizes).max())
         detail = (
             f"worker {slowest} is forecast the slowest at {before_s:.4g} s for {current[slowest]} samples; "
             f"with {sizes[slowest]} the slowest takes {after_s:.4g} s"
