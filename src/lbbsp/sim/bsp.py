@@ -17,7 +17,7 @@ import numpy.typing as npt
 from lbbsp.core.allocate import DeadBand, minmax
 from lbbsp.core.arrays import frozen
 from lbbsp.core.policy import Policy, Problem
-from lbbsp.core.time_models import AffineTimes, TimeModels
+from lbbsp.core.time_models import LinearTimes, TimeModels
 from lbbsp.core.types import Bounds, FloatArray, IntArray, Reports
 from lbbsp.engine import Decision, Engine, Forecaster, Gathered, Measured
 from lbbsp.errors import ConfigurationError
@@ -123,7 +123,7 @@ class SpeedTruth:
 
     def models(self, iteration: int) -> TimeModels:
         """The linear models of the iteration's speeds."""
-        return AffineTimes.from_speeds(self._v[self._row(iteration)])
+        return LinearTimes(self._v[self._row(iteration)])
 
     def sensed(self, iteration: int) -> tuple[FloatArray, FloatArray]:
         """Available CPU and memory; NaN where not given."""
@@ -257,6 +257,7 @@ def simulate_bsp(
             cpu=cpu,
             memory=memory,
             checksum=np.full(workers, engine.checksum),
+            cost_s=np.zeros(x.size),
         )
         decision = engine.handle(Gathered(k, reports, now_s))
         moves += decision.moved
