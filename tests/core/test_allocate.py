@@ -209,7 +209,8 @@ def test_minmax_has_its_certificate_and_beats_the_equal_split(
     if taken.size and following.size:
         assert taken.max() <= following.min()
     assert times.max() <= models.time_s(equal_split(total, bounds)).max()
-    assert times.max() <= models.time_s(proportional(1 / (models.per_sample_s + 1e-3), total, bounds)).max()
+    speeds = models.speeds if isinstance(models, LinearTimes) else 1 / (models.per_sample_s + 1e-3)
+    assert times.max() <= models.time_s(proportional(speeds, total, bounds)).max()
 
 
 class Guessing:

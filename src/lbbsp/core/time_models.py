@@ -114,7 +114,7 @@ class LinearTimes:
         ConfigurationError: a speed is not finite and positive.
     """
 
-    __slots__ = ("per_sample_s", "speeds")
+    __slots__ = ("speeds",)
 
     def __init__(self, speeds: npt.ArrayLike) -> None:
         v = np.asarray(speeds, dtype=np.float64)
@@ -122,15 +122,14 @@ class LinearTimes:
             raise ConfigurationError(f"speeds must be finite and positive, got {v}")
         # Beyond 1e100 either way products could overflow.
         self.speeds: FloatArray = np.minimum(np.maximum(v, 1e-100), 1e100)
-        self.per_sample_s: FloatArray = 1.0 / self.speeds
 
     def time_s(self, sizes: IntArray) -> FloatArray:
         """T_i(x_i) in seconds."""
-        return np.asarray(self.per_sample_s * sizes)
+        return np.asarray(sizes / self.speeds)
 
     def time_of(self, workers: IntArray, sizes: IntArray) -> FloatArray:
         """T_w(x) for pairs."""
-        return np.asarray(self.per_sample_s[workers] * sizes)
+        return np.asarray(sizes / self.speeds[workers])
 
     def largest_within(self, limit_s: float, lo: IntArray, hi: IntArray) -> IntArray:
         """Closed form; checked, and by bisection in the rare case that rounding put a size off."""
