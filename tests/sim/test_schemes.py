@@ -38,10 +38,10 @@ def test_timelines_are_sound(name: str, speeds: list[float], extra: int, communi
     )
     run = resolve_scheme(name).run(job)
     assert iterations * total <= run.samples < (iterations + 1) * total
-    assert (run.size > 0).all()
-    assert (np.diff(run.update) >= 0).all()
+    assert (run.gradients.size > 0).all()
+    assert (np.diff(run.gradients.update) >= 0).all()
     assert (np.diff(run.update_s) >= 0).all()
-    assert (run.staleness >= 0).all()
+    assert (run.gradients.staleness >= 0).all()
     # no scheme computes faster than all workers together
     assert run.batch_s >= total / sum(speeds) * (1 - 1e-9)
 
@@ -57,17 +57,17 @@ def test_asp_uses_all_speed_and_bsp_that_of_the_slowest() -> None:
     assert Bsp().run(job).batch_s == pytest.approx(4.0)
     run = Asp().run(job)
     assert run.batch_s == pytest.approx(80 / 50, rel=0.03)
-    assert (run.worker == 0).sum() == pytest.approx(4 * (run.worker == 1).sum(), rel=0.06)
+    assert (run.gradients.worker == 0).sum() == pytest.approx(4 * (run.gradients.worker == 1).sum(), rel=0.06)
     # the slow worker misses the fast one's four updates meanwhile, the fast one's gradients at most one
-    assert np.median(run.staleness[run.worker == 1][1:]) == 4
-    assert run.staleness[run.worker == 0].max() == 1
+    assert np.median(run.gradients.staleness[run.gradients.worker == 1][1:]) == 4
+    assert run.gradients.staleness[run.gradients.worker == 0].max() == 1
 
 
 @pytest.mark.parametrize("staleness", [0, 1, 3])
 def test_ssp_bounds_how_far_ahead_a_worker_runs(staleness: int) -> None:
     run = Ssp(staleness=staleness).run(steady(40.0, 10.0, 20.0))
     counts = np.zeros(3, dtype=int)
-    for worker in run.worker:
+    for worker in run.gradients.worker:
         counts[worker] += 1
         assert counts.max() - counts.min() <= staleness + 1
 
@@ -88,7 +88,7 @@ def test_the_static_split_goes_stale() -> None:
     speeds = np.array([[40.0, 10.0]] * 20 + [[10.0, 40.0]] * 20)
     job = Job(truth=SpeedTruth(speeds), global_batch_size=50, iterations=40)
     run = Static(measured=1).run(job)
-    assert run.size[2:4].tolist() == [40, 10]
+    assert run.gradients.size[2:4].tolist() == [40, 10]
     assert np.diff(run.update_s)[:18] == pytest.approx(1.0)
     assert np.diff(run.update_s)[20:] == pytest.approx(4.0)
 
@@ -97,7 +97,7 @@ def test_backups_drop_the_slowest_and_keep_the_batch() -> None:
     job = steady(10.0, 10.0, 10.0, 1.0, size=30)
     run = BackupWorkers(backups=1).run(job)
     assert run.batch_s == pytest.approx(4.0)  # 120 / 3 = 40 samples each
-    assert 3 not in run.worker
+    assert 3 not in run.gradients.worker
     assert run.wasted == 40 * 40
     assert run.samples == 40 * 120
 
@@ -106,7 +106,7 @@ def test_backups_with_a_batch_that_does_not_divide() -> None:
     job = Job(truth=SpeedTruth([[3.0, 2.0, 1.0, 0.5]] * 5), global_batch_size=4, iterations=5)
     run = BackupWorkers(backups=1).run(job)  # 2 each, so two workers make up the batch
     assert run.samples == 20
-    assert set(run.worker.tolist()) == {0, 1}
+    assert set(run.gradients.worker.tolist()) == {0, 1}
     assert run.batch_s == pytest.approx(1.0)
 
 
@@ -129,7 +129,7 @@ def test_messages_make_reassignment_useless_for_short_iterations() -> None:
 
 def test_a_barrier_has_no_staleness_beyond_the_iteration() -> None:
     run = FlexRr().run(steady(40.0, 10.0, 20.0))
-    assert run.staleness.max() <= 2  # gradients of one iteration are applied one by one
+    assert run.gradients.staleness.max() <= 2  # gradients of one iteration are applied one by one
 
 
 def test_the_oracle_follows_at_once() -> None:

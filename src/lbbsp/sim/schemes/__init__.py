@@ -3,7 +3,7 @@
 from lbbsp.sim.schemes.asp import Asp
 from lbbsp.sim.schemes.backup import BackupWorkers
 from lbbsp.sim.schemes.balanced import Balanced, Bsp
-from lbbsp.sim.schemes.base import Job, Scheme, Timeline
+from lbbsp.sim.schemes.base import Gradients, Job, Scheme, Timeline
 from lbbsp.sim.schemes.flexrr import FlexRr
 from lbbsp.sim.schemes.oracle import Oracle
 from lbbsp.sim.schemes.resolve import resolve_scheme
@@ -16,6 +16,7 @@ __all__ = [
     "Balanced",
     "Bsp",
     "FlexRr",
+    "Gradients",
     "Job",
     "Oracle",
     "Scheme",

@@ -11,7 +11,7 @@ import numpy as np
 from lbbsp.core.allocate import equal_split
 from lbbsp.errors import MissingDependencyError
 from lbbsp.sim.schemes._fixed import times_of
-from lbbsp.sim.schemes.base import Job, Timeline
+from lbbsp.sim.schemes.base import Gradients, Job, Timeline
 
 __all__ = ["Log", "Turnstile", "new_environment", "run_server"]
 
@@ -59,14 +59,13 @@ class Log:
     def timeline(self, scheme: str, job: Job) -> Timeline:
         """What was logged."""
         worker, size, read = np.array(self.rows, dtype=np.int64).T
+        gradients = Gradients(worker=worker, size=size, read=read, update=np.arange(worker.size))
         return Timeline(
             scheme=scheme,
-            worker=worker,
-            size=size,
-            read=read,
-            update=np.arange(worker.size),
             update_s=np.array(self.at_s),
+            samples=self.samples,
             global_batch_size=job.global_batch_size,
+            list_gradients=lambda: gradients,
         )
 
 

@@ -8,7 +8,9 @@ gradients.  So the clock and the mathematics are apart, and each can be tested b
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -18,7 +20,7 @@ from lbbsp.core.types import Bounds, FloatArray, IntArray
 from lbbsp.errors import ConfigurationError
 from lbbsp.sim.bsp import Outcome, Truth
 
-__all__ = ["Job", "Scheme", "Timeline", "checked_share", "synchronous"]
+__all__ = ["Gradients", "Job", "Scheme", "Timeline", "checked_share", "synchronous"]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -65,46 +67,65 @@ class Job:
         return self.truth.workers
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Gradients:
+    """P gradients in the order in which they were applied; arrays of shape ``(P,)``.
+
+    Args:
+        worker: which worker computed it.
+        size: on how many samples.
+        read: how many updates the parameters had seen that it was computed on.
+        update: the update that it is part of, ascending from 0.
+    """
+
+    worker: IntArray
+    size: IntArray
+    read: IntArray
+    update: IntArray
+
+    @property
+    def staleness(self) -> IntArray:
+        """How many updates each gradient missed; 0 in synchronous training."""
+        return np.asarray(self.update - self.read)
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Timeline:
-    """Gradients in the order in which they were applied; P of them, in U updates.
+    """What a scheme came to: U updates, and the gradients in them.
 
     Args:
         scheme: its name.
-        worker: which worker computed the gradient, shape ``(P,)``.
-        size: on how many samples, shape ``(P,)``.
-        read: how many updates the parameters had seen that it was computed on, shape ``(P,)``.
-        update: the update that it is part of, ascending from 0, shape ``(P,)``.
         update_s: when each update was applied, seconds, ascending, shape ``(U,)``.
+        samples: in all updates.
         global_batch_size: X, samples.
+        list_gradients: lists the gradients; a large synchronous run has many, and not all who ask for its
+            times want them.
         wasted: samples that were computed and thrown away.
         outcome: the synchronous simulation behind it, if there is one.
     """
 
     scheme: str
-    worker: IntArray
-    size: IntArray
-    read: IntArray
-    update: IntArray
     update_s: FloatArray
+    samples: int
     global_batch_size: int
+    list_gradients: Callable[[], Gradients]
     wasted: int = 0
     outcome: Outcome | None = None
 
-    @property
-    def samples(self) -> int:
-        """Samples in all updates."""
-        return int(self.size.sum())
+    @cached_property
+    def gradients(self) -> Gradients:
+        """In the order in which they were applied."""
+        return self.list_gradients()
 
     @property
-    def staleness(self) -> IntArray:
-        """How many updates each gradient missed, shape ``(P,)``; 0 in synchronous training."""
-        return np.asarray(self.update - self.read)
+    def total_s(self) -> float:
+        """Seconds of the whole run."""
+        return float(self.update_s[-1])
 
     @property
     def batch_s(self) -> float:
         """Hardware efficiency: seconds that a global batch X of samples takes."""
-        return float(self.update_s[-1]) * self.global_batch_size / self.samples
+        return self.total_s * self.global_batch_size / self.samples
 
 
 class Scheme(Protocol):
@@ -133,15 +154,17 @@ def synchronous(
         wasted: samples thrown away.
         outcome: the simulation behind it.
     """
-    update, worker = np.nonzero(sizes)
+
+    def gradients() -> Gradients:
+        update, worker = (index.astype(np.int64) for index in np.nonzero(sizes))
+        return Gradients(worker=worker, size=sizes[update, worker], read=update, update=update)
+
     return Timeline(
         scheme=scheme,
-        worker=worker.astype(np.int64),
-        size=sizes[update, worker],
-        read=update.astype(np.int64),
-        update=update.astype(np.int64),
         update_s=np.cumsum(iteration_s),
+        samples=int(sizes.sum()),
         global_batch_size=job.global_batch_size,
+        list_gradients=gradients,
         wasted=wasted,
         outcome=outcome,
     )
