@@ -11,6 +11,7 @@ from rich.console import Console
 import lbbsp
 from lbbsp.cli.bench import bench
 from lbbsp.cli.demo import demo
+from lbbsp.cli.simulate import simulate
 from lbbsp.errors import ConfigurationError, LbbspError
 
 __all__ = ["app", "run"]
@@ -23,6 +24,7 @@ app = App(
 )
 app.command(demo)
 app.command(bench)
+app.command(simulate)
 
 
 def run(arguments: Sequence[str]) -> int:

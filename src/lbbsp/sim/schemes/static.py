@@ -26,7 +26,7 @@ class Static:
         ConfigurationError: ``measured`` is less than 1.
     """
 
-    measured: int = 10
+    measured: int = 5
     name: str = "static"
 
     def __post_init__(self) -> None:
