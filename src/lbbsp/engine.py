@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lbbsp.core.allocate import DeadBand, equal_split
+from lbbsp.core.allocate import DeadBand, apportion, equal_split
 from lbbsp.core.cadence import Cadence, Pace
 from lbbsp.core.policy import Policy, Problem
 from lbbsp.core.predict import Observation, Predictor
-from lbbsp.core.types import Allocation, FloatArray, IntArray, Reason, Reports
+from lbbsp.core.types import Allocation, Bounds, FloatArray, IntArray, Reason, Reports
 from lbbsp.errors import AllocationMismatchError, ConfigurationError, ResumeError
 
 __all__ = ["Decision", "Engine", "Forecaster", "Gathered", "Measured"]
@@ -206,6 +206,8 @@ class Engine:
         self.observe_only = observe_only
         self.cadence = cadence or Cadence(longest=1)
         self.fallbacks = 0
+        self._uncapped = self.problem
+        self._caps: FloatArray | None = None
         self._policy_state = policy.init(problem)
         start = equal_split(problem.global_batch_size, problem.bounds)
         self._begin(Allocation(0, start, Reason.INITIAL, "the equal split within the bounds"))
@@ -247,6 +249,7 @@ class Engine:
 
         Raises:
             AllocationMismatchError: the workers' last allocations differ (I5).
+            InfeasibleBoundsError: the caps that workers report no longer admit X; on all of them alike.
             ConfigurationError: the reports are not those of the iteration that is due, or not W of them.
         """
         k, reports = event.iteration, event.reports
@@ -255,6 +258,7 @@ class Engine:
         if reports.workers != self.problem.workers:
             raise ConfigurationError(f"{reports.workers} reports for {self.problem.workers} workers")
         self._check_agreement(k, reports)
+        self._keep_caps(reports.cap)
         while self._forecasts and self._forecasts[0][0] < k:
             self._forecasts.popleft()
         earlier = self._forecasts[0][1] if self._forecasts and self._forecasts[0][0] == k else None
@@ -267,7 +271,7 @@ class Engine:
             allocation=allocation,
             decided_at=k,
             at_s=event.at_s,
-            moved=allocation.reason is Reason.MOVED,
+            moved=allocation.reason in (Reason.MOVED, Reason.CAPPED),
             reports=reports,
             earlier_forecast=earlier,
             expected_s=expected,
@@ -294,12 +298,34 @@ class Engine:
             "Every rank must run the same lbbsp with the same settings."
         )
 
+    def _keep_caps(self, caps: FloatArray | None) -> None:
+        """Lower the upper bounds to the caps that the workers report, and raise them again with these.
+
+        A cap below a worker's lower bound asks for what cannot be done: the lower bound stands.
+        """
+        if caps is self._caps or (caps is not None and self._caps is not None and np.array_equal(caps, self._caps)):
+            return
+        bounds = self._uncapped.bounds
+        hi = bounds.hi
+        if caps is not None:
+            least = np.minimum(np.maximum(bounds.lo, bounds.granularity), hi)
+            lower = caps < hi  # False for NaN
+            hi = np.where(lower, np.maximum(np.where(lower, caps, 0.0).astype(np.int64), least), hi)
+        self.problem = replace(self._uncapped, bounds=Bounds(bounds.lo, hi, bounds.granularity))
+        self._caps = caps
+
     def _decide(self, k: int, reports: Reports) -> tuple[Allocation, float, float, IntArray | None]:
         current, target, unknown = self.newest.sizes, k + self.lag, math.nan
 
         def stay(reason: Reason, detail: str) -> Allocation:
             return Allocation(target, current, reason, detail)
 
+        if self._caps is not None and not self.problem.bounds.admit(current, self.problem.global_batch_size):
+            fitting = apportion(np.maximum(current, 1e-9), self.problem.global_batch_size, self.problem.bounds)
+            over = np.flatnonzero(current > self.problem.bounds.hi)
+            worker = int(over[0]) if over.size else 0
+            why = f"worker {worker} has {current[worker]} samples, its memory holds {self.problem.bounds.hi[worker]}"
+            return Allocation(target, fitting, Reason.CAPPED, why), unknown, unknown, None
         if self._warm_up_left > 0:
             self._warm_up_left -= 1
             why = f"iteration {k} is one of the first {self.warm_up}, whose times are discarded"

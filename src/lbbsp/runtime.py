@@ -140,7 +140,13 @@ class Runtime:
         return self.exchange.rank
 
     def report(
-        self, iteration: int, size: int, compute_s: float, cpu: float = math.nan, memory: float = math.nan
+        self,
+        iteration: int,
+        size: int,
+        compute_s: float,
+        cpu: float = math.nan,
+        memory: float = math.nan,
+        cap: float = math.inf,
     ) -> None:
         """The local compute of ``iteration`` has ended: if a report is due start sending it; does not wait.
 
@@ -150,6 +156,7 @@ class Runtime:
             compute_s: local compute seconds, never the wait for others; NaN if not measured.
             cpu: available CPU (fraction).
             memory: available memory (fraction).
+            cap: the most samples that are known to fit this worker's memory.
         """
         self._laps.add(size, compute_s)
         if not self.engine.due(iteration):
@@ -168,6 +175,7 @@ class Runtime:
                 memory=memory,
                 checksum=self.engine.checksum,
                 cost_s=self._cost_s,
+                cap=cap,
             )
         )
         self._reported = iteration

@@ -48,6 +48,7 @@ class Report:
         memory: m_i, available memory (fraction), NaN if not measured.
         checksum: of the last allocation that the worker holds.
         cost_s: what reporting and deciding lately cost this worker, seconds a report; NaN if unknown.
+        cap: the most samples that are known to fit its memory, infinite if unknown.
     """
 
     iteration: int
@@ -59,8 +60,9 @@ class Report:
     memory: float
     checksum: int
     cost_s: float = math.nan
+    cap: float = math.inf
 
-    WIDTH = 9
+    WIDTH = 10
 
     def to_row(self) -> tuple[float, ...]:
         """The report as ``WIDTH`` float64 numbers, in the order of its fields (all exact: < 2**53)."""
@@ -74,12 +76,16 @@ class Report:
             self.memory,
             float(self.checksum),
             self.cost_s,
+            self.cap,
         )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reports:
-    """The reports of all workers for one iteration, a column an attribute, each of shape ``(W,)``."""
+    """The reports of all workers for one iteration, a column an attribute, each of shape ``(W,)``.
+
+    ``cap`` is None where no worker has one, else NaN or infinite for those that have none.
+    """
 
     iteration: IntArray
     size: IntArray
@@ -90,6 +96,7 @@ class Reports:
     memory: FloatArray
     checksum: IntArray
     cost_s: FloatArray
+    cap: FloatArray | None = None
 
     @classmethod
     def from_rows(cls, rows: npt.ArrayLike) -> Reports:
@@ -97,7 +104,7 @@ class Reports:
         matrix = np.asarray(rows, dtype=np.float64)
         if matrix.ndim != 2 or matrix.shape[1] != Report.WIDTH:
             raise ConfigurationError(f"reports of shape {matrix.shape}: expected (W, {Report.WIDTH})")
-        iteration, size, compute_s, speed, spread, cpu, memory, checksum, cost_s = np.array(matrix.T, order="C")
+        iteration, size, compute_s, speed, spread, cpu, memory, checksum, cost_s, cap = np.array(matrix.T, order="C")
         return cls(
             iteration.astype(np.int64),
             size.astype(np.int64),
@@ -108,6 +115,7 @@ class Reports:
             memory,
             checksum.astype(np.int64),
             cost_s,
+            cap if np.fmin.reduce(cap) < np.inf else None,
         )
 
     @classmethod
@@ -138,6 +146,7 @@ class Reason(enum.StrEnum):
     FALLBACK = "fallback"
     OBSERVING = "observing"
     RESUMED = "resumed"
+    CAPPED = "capped"
 
 
 @dataclass(frozen=True, eq=False)
