@@ -48,7 +48,9 @@ def nothing_left_behind() -> Iterator[None]:
     assert not left, f"threads left behind: {left}"
     assert not _children() - children, f"processes left behind: {_children() - children}"
     changed = {k for k in {*environment, *os.environ} if environment.get(k) != os.environ.get(k)}
-    ours = {k for k in changed if not k.startswith(("PYTEST_", "TORCHINDUCTOR_"))}  # torch sets its own on import
+    ours = {
+        k for k in changed if not k.startswith(("PYTEST_", "TORCHINDUCTOR_", "KMP_"))
+    }  # torch and sklearn set theirs
     assert not ours, f"environment changed: {ours}"
 
 

@@ -127,9 +127,13 @@ def test_messages_make_reassignment_useless_for_short_iterations() -> None:
     assert FlexRr().run(slow_messages).batch_s == pytest.approx(20.0)
 
 
-def test_a_barrier_has_no_staleness_beyond_the_iteration() -> None:
-    run = FlexRr().run(steady(40.0, 10.0, 20.0))
-    assert run.gradients.staleness.max() <= 2  # gradients of one iteration are applied one by one
+@pytest.mark.parametrize("scheme", [FlexRr(), Ssp(staleness=0)])
+def test_a_barrier_makes_one_update_of_an_iteration(scheme: FlexRr | Ssp) -> None:
+    run = scheme.run(steady(40.0, 10.0, 20.0, iterations=7))
+    assert run.gradients.staleness.max() == 0
+    assert run.update_s.size == 7
+    assert run.gradients.update.tolist() == [k for k in range(7) for _ in range(3)]
+    assert run.samples == 7 * 120
 
 
 def test_the_oracle_follows_at_once() -> None:

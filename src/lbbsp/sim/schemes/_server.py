@@ -32,10 +32,14 @@ def new_environment() -> Any:
 
 
 class Log:
-    """Gradients as they are applied, one an update, until K X samples are in."""
+    """Gradients as they arrive until K X samples are in; ``per_update`` of them, in turn, make an update.
 
-    def __init__(self, environment: Any, job: Job) -> None:
+    That is one where each is applied as it comes, and all W where a barrier makes them one update of BSP.
+    """
+
+    def __init__(self, environment: Any, job: Job, per_update: int = 1) -> None:
         self.environment, self.wanted = environment, job.iterations * job.global_batch_size
+        self.per_update = per_update
         self.rows: list[tuple[int, int, int]] = []
         self.at_s: list[float] = []
         self.samples = 0
@@ -44,10 +48,10 @@ class Log:
     @property
     def version(self) -> int:
         """Updates applied so far."""
-        return len(self.rows)
+        return len(self.rows) // self.per_update
 
     def push(self, worker: int, size: int, read: int) -> None:
-        """Apply a gradient now."""
+        """A gradient is here."""
         if self.samples >= self.wanted:
             return
         self.rows.append((worker, size, read))
@@ -59,10 +63,10 @@ class Log:
     def timeline(self, scheme: str, job: Job) -> Timeline:
         """What was logged."""
         worker, size, read = np.array(self.rows, dtype=np.int64).T
-        gradients = Gradients(worker=worker, size=size, read=read, update=np.arange(worker.size))
+        gradients = Gradients(worker=worker, size=size, read=read, update=np.arange(worker.size) // self.per_update)
         return Timeline(
             scheme=scheme,
-            update_s=np.array(self.at_s),
+            update_s=np.array(self.at_s)[self.per_update - 1 :: self.per_update],
             samples=self.samples,
             global_batch_size=job.global_batch_size,
             list_gradients=lambda: gradients,
@@ -112,12 +116,13 @@ def run_server(scheme: str, job: Job, staleness: float = math.inf) -> Timeline:
     Args:
         scheme: the name.
         job: what to run.
-        staleness: s, iterations; infinite for none.
+        staleness: s, iterations; infinite for no bound, 0 for a barrier after each.
     """
     environment = new_environment()
     sizes = equal_split(job.global_batch_size, job.problem.bounds)
     times = times_of(job.truth, sizes, job.iterations)
-    log, turnstile = Log(environment, job), Turnstile(environment, job.workers, staleness)
+    barrier = int(np.count_nonzero(sizes)) if staleness == 0 else 1
+    log, turnstile = Log(environment, job, barrier), Turnstile(environment, job.workers, staleness)
 
     def work(worker: int) -> Generator[Any, Any, None]:
         size, half_s = int(sizes[worker]), job.communication_s / 2

@@ -77,7 +77,7 @@ class _Run:
         if int(self.sizes.min()) < 1:
             raise ConfigurationError("a worker without samples cannot be helped; raise the lower bounds to 1")
         self.times: FloatArray = times_of(job.truth, self.sizes, job.iterations)
-        self.log = Log(self.environment, job)
+        self.log = Log(self.environment, job, 1 if rules.staleness else job.workers)
         self.turnstile = Turnstile(self.environment, job.workers, rules.staleness)
         self.left = [0] * job.workers  # not begun, by anybody
         self.out = [0] * job.workers  # pieces that helpers have
