@@ -58,22 +58,22 @@ class _Job:
         return (time.perf_counter() - started) / steps
 
 
-def _depth_for(step_ms: float) -> int:
-    """How many layers make a forward and backward pass of about that long; the same on all ranks."""
-    x = torch.randn(SAMPLES, FEATURES)
-    net = nn.Sequential(*[nn.Linear(FEATURES, FEATURES) for _ in range(50)])
-    for _ in range(3):
-        started = time.perf_counter()
-        net(x).sum().backward()
-        spent = time.perf_counter() - started
-    depth = torch.tensor([max(1, round(50 * step_ms / 1e3 / spent / 3))])  # a third: optimizer and reduction
+def _depth_for(step_ms: float, workers: int) -> int:
+    """How many layers make a step of plain DDP about that long; the same on all ranks."""
+    shallow, deep = 1, 20
+    least_s, most_s = (
+        min(_Job(depth, balanced=False, workers=workers, steps=20).block() for _ in range(3))
+        for depth in (shallow, deep)
+    )
+    a_layer_s = max(most_s - least_s, 1e-6) / (deep - shallow)
+    depth = torch.tensor([max(1, shallow + round((step_ms / 1e3 - least_s) / a_layer_s))])
     dist.broadcast(depth, 0)
     return int(depth)
 
 
 def _blocks(step_ms: float, repeats: int, workers: int) -> Iterator[tuple[float, float]]:
-    steps = max(20, min(200, round(1500 / step_ms)))
-    depth = _depth_for(step_ms)
+    steps = max(30, min(300, round(3000 / step_ms)))
+    depth = _depth_for(step_ms, workers)
     plain = _Job(depth, balanced=False, workers=workers, steps=steps)
     balanced = _Job(depth, balanced=True, workers=workers, steps=steps)
     for repeat in range(repeats + 1):
