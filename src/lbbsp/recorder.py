@@ -37,6 +37,8 @@ class Step:
         reduced_s: when the last gradient was reduced over all ranks.
         ended_s: when the next boundary was reached.
         reported: whether the report is on its way.
+        cpu: available CPU when the gradients were ready, fraction; NaN if unknown.
+        memory: available memory, likewise.
     """
 
     iteration: int
@@ -51,6 +53,8 @@ class Step:
     reduced_s: float = math.nan
     ended_s: float = math.nan
     reported: bool = False
+    cpu: float = math.nan
+    memory: float = math.nan
 
 
 class Recorder:
@@ -112,6 +116,8 @@ class Recorder:
                 step_s=_number(step.ended_s - step.asked_s),
                 input_s=_number(step.input_s),
                 at_s=step.ended_s - self._started_s,
+                cpu=_number(step.cpu),
+                memory=_number(step.memory),
             )
         )
 

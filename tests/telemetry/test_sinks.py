@@ -93,7 +93,9 @@ def test_the_two_files_never_exceed_the_limit_and_hold_the_newest(
         run = read_run(directory)
         found = [record.detail for record in run.events]
         assert found == wanted[len(wanted) - len(found) :]
-        assert bool(run.beheaded) == (found != wanted) or not found
+        assert bool(run.beheaded) or found == wanted or not found
+        if not restarts:  # a restart's run records can fill a file that is then lost, with no event in it
+            assert bool(run.beheaded) == (found != wanted) or not found
         assert len(list(directory.iterdir())) <= 2
         for path in directory.iterdir():
             assert isinstance(lines(path)[0], RunRecord)

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +24,7 @@ from typing import Literal
 
 from lbbsp.errors import ConfigurationError
 from lbbsp.interfere.processes import is_left_behind
+from lbbsp.telemetry.sensors.cgroup import own_group, words
 
 __all__ = ["Group", "Hierarchy", "find_hierarchy"]
 
@@ -49,17 +49,17 @@ class Hierarchy:
     def make(self, name: str) -> Group:
         """Make a group in this one; raises OSError."""
         path = self.directory / name
-        if self.version == 2 and "cpu" not in _words(self.directory / "cgroup.subtree_control"):
+        if self.version == 2 and "cpu" not in words(self.directory / "cgroup.subtree_control"):
             _write(self.directory / "cgroup.subtree_control", "+cpu")
         _mkdir(path)
         group = Group(path, self.version)
-        if self.version == 2 and _words(path / "cgroup.type") == ["domain", "invalid"]:
+        if self.version == 2 and words(path / "cgroup.type") == ["domain", "invalid"]:
             _write(path / "cgroup.type", "threaded")
         return group
 
     def delegates_cpu(self) -> bool:
         """Whether groups made in this one have the ``cpu`` controller already."""
-        return self.version == 1 or "cpu" in _words(self.directory / "cgroup.subtree_control")
+        return self.version == 1 or "cpu" in words(self.directory / "cgroup.subtree_control")
 
     def stop_delegating_cpu(self) -> None:
         """Undo what the first `make` did to this group, unless any other group needs it."""
@@ -133,9 +133,9 @@ class Group:
                 return True
 
     def _evict(self) -> None:
-        threaded = self.version == 2 and _words(self.path / "cgroup.type") == ["threaded"]
+        threaded = self.version == 2 and words(self.path / "cgroup.type") == ["threaded"]
         file = "cgroup.threads" if threaded else "cgroup.procs"  # the other cannot be read there
-        for number in _words(self.path / file):
+        for number in words(self.path / file):
             try:
                 _write(self.path.parent / file, number)
             except OSError as error:
@@ -152,50 +152,21 @@ def find_hierarchy(proc: Path = Path("/proc/self")) -> Hierarchy:
     Raises:
         ConfigurationError: none is mounted, or the controller does not reach the group of this process.
     """
-    paths: dict[int, str] = {}
     try:
-        for line in (proc / "cgroup").read_text().splitlines():
-            _, controllers, path = line.split(":", 2)
-            if "cpu" in controllers.split(","):
-                paths[1] = path
-            elif not controllers:
-                paths[2] = path
-        mounts = (proc / "mountinfo").read_text().splitlines()
+        group = own_group("cpu", proc)
     except OSError as error:
         raise ConfigurationError(f"CPU quotas need Linux' cgroups ({error}); use way='competitors'") from error
-    for version, path in sorted(paths.items()):  # a controller that version 1 has, version 2 has not
-        for mount in mounts:
-            before, _, after = mount.partition(" - ")
-            (root, point), (kind, _, options) = before.split()[3:5], after.split(" ", 2)
-            if version == 1 and kind == "cgroup" and "cpu" in options.split(","):
-                return Hierarchy(_within(path, root, point), 1)
-            if version == 2 and kind == "cgroup2":
-                directory = _within(path, root, point)
-                if "cpu" in _words(directory / "cgroup.controllers"):
-                    return Hierarchy(directory, 2)
+    if group is not None and (group.version == 1 or "cpu" in words(group.directory / "cgroup.controllers")):
+        return Hierarchy(group.directory, group.version)
     raise ConfigurationError(
         "CPU quotas need a mounted cgroup hierarchy whose cpu controller reaches the group of this process, "
         f"and {proc}/mountinfo names none; have the controller delegated, or use way='competitors'"
     )
 
 
-def _within(path: str, root: str, point: str) -> Path:
-    """The directory of group ``path`` where a mount shows the hierarchy from ``root`` on at ``point``."""
-    base = Path(re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), point))
-    inside = os.path.relpath(path, root)
-    return base if inside == "." or inside.startswith("..") else base / inside
-
-
 def _groups_in(directory: Path) -> list[Path]:
     try:
         return [Path(entry.path) for entry in os.scandir(directory) if entry.is_dir(follow_symlinks=False)]
-    except OSError:
-        return []
-
-
-def _words(file: Path) -> list[str]:
-    try:
-        return file.read_text().split()
     except OSError:
         return []
 

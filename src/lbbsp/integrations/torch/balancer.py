@@ -31,6 +31,7 @@ from lbbsp.integrations.torch.loader import BalancedLoader, LoaderSpec
 from lbbsp.integrations.torch.timing import Stopwatch, stopwatch_for
 from lbbsp.recorder import Recorder, Step
 from lbbsp.runtime import Runtime, Settings
+from lbbsp.telemetry.sensors import Sensors
 
 __all__ = ["Limits", "LoadBalancer"]
 
@@ -146,6 +147,7 @@ class LoadBalancer:
             settings=self._settings,
             machine={"torch": torch.__version__, "device": str(device)},
         )
+        self._sensors = Sensors(gpu=device.index if device.type == "cuda" else None)
         if ddp is not None:
             self._attach(ddp)
         atexit.register(self.close)  # gloo's threads must end before the interpreter does
@@ -393,7 +395,11 @@ class LoadBalancer:
         self._step.reported = True
         self._step.ready_s = time.perf_counter()
         self._step.compute_s = lap.seconds
-        self._runtime_or_raise().report(self._step.iteration, lap.size, lap.seconds)
+        at_hand = self._sensors.latest
+        self._step.cpu, self._step.memory = at_hand.cpu, at_hand.memory
+        self._runtime_or_raise().report(
+            self._step.iteration, lap.size, lap.seconds, cpu=at_hand.cpu, memory=at_hand.memory
+        )
 
     # -- what a script calls -----------------------------------------------------------------------------------
 
@@ -535,6 +541,7 @@ class LoadBalancer:
             handle.remove()
         for loader in self._loaders:
             loader.close()
+        self._sensors.close()
         self._exchange.close()
         self._recorder.close()
 
