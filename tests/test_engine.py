@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from lbbsp.core.allocate import DeadBand, equal_split
-from lbbsp.core.policy import Problem, Proportional
+from lbbsp.core.policy import LeaderStraggler, Problem, Proportional
 from lbbsp.core.predict import AdaptiveEma, LastValue
 from lbbsp.core.types import Bounds, Reason, Report, Reports
 from lbbsp.engine import Decision, Engine, Forecaster, Gathered, Measured
@@ -237,3 +237,43 @@ def test_a_policy_that_breaks_the_sum_is_an_error() -> None:
     assert engine.newest.sizes.tolist() == equal_split(8, engine.problem.bounds).tolist()
     with pytest.raises(ConfigurationError, match=r"proposed \[5, 4\]"):
         engine.handle(Gathered(0, ranks.reports(0, [1.0, 1.0]), 0.0))
+
+
+def stepping(policy: LeaderStraggler, times_s: list[float], iterations: int, engine: Engine | None = None) -> Engine:
+    """An engine after some iterations with fixed times."""
+    engine = engine or Engine(Problem(128, Bounds.default(2, 128)), policy, warm_up=0)
+    first = engine.newest.iteration
+    for k in range(first, first + iterations):
+        x = engine.allocation(k).sizes
+        rows = [
+            Report(k, int(x[i]), times_s[i], x[i] / times_s[i], 0.0, math.nan, math.nan, engine.checksum)
+            for i in range(2)
+        ]
+        engine.handle(Gathered(k, Reports.of(rows), 0.0))
+    return engine
+
+
+def test_what_the_policy_has_learned_is_in_the_checkpoint() -> None:
+    policy = LeaderStraggler(window=3)
+    whole, first = stepping(policy, [0.1, 0.3], 3), stepping(policy, [0.1, 0.3], 2)
+    saved = json.loads(json.dumps(first.state_dict(), allow_nan=False))
+    resumed = Engine(first.problem, policy, warm_up=0)
+    resumed.load_state_dict(saved, iteration=2)
+    stepping(policy, [0.1, 0.3], 1, resumed)  # the third iteration of the window that was open
+    assert resumed.newest.sizes.tolist() == whole.newest.sizes.tolist() != [64, 64]
+    for other in (LeaderStraggler(window=4), Proportional()):
+        anew: Engine = Engine(first.problem, other, warm_up=0)
+        anew.load_state_dict(saved, iteration=2)  # another policy starts with what it has itself
+        assert anew.newest.sizes.tolist() == [64, 64]
+    del saved["policy"]
+    resumed.load_state_dict(saved, iteration=2)
+    assert stepping(policy, [0.1, 0.3], 1, resumed).newest.sizes.tolist() == [64, 64]
+
+
+def test_a_move_that_the_policy_has_weighed_passes_the_dead_band() -> None:
+    """Of two equal stragglers one is relieved first: that gains nothing yet."""
+    engine = Engine(Problem(96, Bounds.default(3, 96)), LeaderStraggler(), warm_up=0, dead_band=DeadBand(min_gain=0.5))
+    rows = [Report(0, 32, t, 32 / t, 0.0, math.nan, math.nan, engine.checksum) for t in (0.3, 0.3, 0.1)]
+    decision = engine.handle(Gathered(0, Reports.of(rows), 0.0))
+    assert decision.moved
+    assert decision.allocation.sizes.tolist() == [21, 32, 43]

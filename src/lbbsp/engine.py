@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from lbbsp.core.allocate import DeadBand, apportion, equal_split
 from lbbsp.core.cadence import Cadence, Pace
-from lbbsp.core.policy import Policy, Problem
+from lbbsp.core.policy import Policy, Problem, Resumable
 from lbbsp.core.predict import Observation, Predictor
 from lbbsp.core.types import Allocation, Bounds, FloatArray, IntArray, Reason, Reports
 from lbbsp.errors import AllocationMismatchError, ConfigurationError, ResumeError
@@ -208,7 +208,7 @@ class Engine:
         self.fallbacks = 0
         self._uncapped = self.problem
         self._caps: FloatArray | None = None
-        self._policy_state = policy.init(problem)
+        self._policy_state = policy.init(self.problem)
         start = equal_split(problem.global_batch_size, problem.bounds)
         self._begin(Allocation(0, start, Reason.INITIAL, "the equal split within the bounds"))
 
@@ -360,23 +360,30 @@ class Engine:
             return stay(Reason.UNCHANGED, "the sizes in force are the best"), before, before, sizes
         if self.observe_only:
             return stay(Reason.OBSERVING, proposal.detail), before, before, sizes
-        if not self.problem.dead_band.worth(before, after):
+        if not (proposal.weighed or self.problem.dead_band.worth(before, after)):
             why = f"{before:.4g} s would become {after:.4g} s: less than a move must gain"
             return stay(Reason.WITHIN_DEAD_BAND, why), before, before, sizes
         return Allocation(target, sizes, Reason.MOVED, proposal.detail), after, before, sizes
 
     def state_dict(self) -> dict[str, Any]:
-        """Plain values: the newest sizes and the last speeds of all workers, for a checkpoint."""
+        """Plain values for a checkpoint: the newest sizes, the last speeds of all, what the policy has learned."""
         speeds = self._forecasts[-1][1] if self._forecasts else np.full(self.problem.workers, np.nan)
         return {
             "global_batch_size": self.problem.global_batch_size,
             "sizes": self.newest.sizes.tolist(),
             "speeds": [None if math.isnan(v) else v for v in speeds.tolist()],
             "fallbacks": self.fallbacks,
+            "policy": {"repr": repr(self.policy), "state": self._dumped()},
         }
+
+    def _dumped(self) -> dict[str, Any] | None:
+        return self.policy.dump(self._policy_state) if isinstance(self.policy, Resumable) else None
 
     def load_state_dict(self, saved: dict[str, Any], *, iteration: int) -> None:
         """Go on from ``iteration`` with the saved sizes, if they fit W and the bounds; else from equal ones.
+
+        The policy takes up its saved state if it is the same policy with the same settings and its sizes fit;
+        otherwise it starts anew.
 
         Raises:
             ResumeError: the checkpoint's global batch is another.
@@ -386,7 +393,8 @@ class Engine:
                 f"the checkpoint has global_batch_size={saved['global_batch_size']}, this run "
                 f"{self.problem.global_batch_size}; the learning rate and the order belong to the former"
             )
-        if self.problem.bounds.admit(saved["sizes"], self.problem.global_batch_size):
+        fits = self.problem.bounds.admit(saved["sizes"], self.problem.global_batch_size)
+        if fits:
             sizes, why = np.array(saved["sizes"]), "the checkpoint's sizes"
         else:
             sizes = equal_split(self.problem.global_batch_size, self.problem.bounds)
@@ -394,3 +402,7 @@ class Engine:
         self.fallbacks = int(saved["fallbacks"])
         self._begin(Allocation(iteration, sizes, Reason.RESUMED, why))
         self._policy_state = self.policy.init(self.problem)
+        learned = saved.get("policy", {})  # checkpoints of lbbsp 0.1 have none
+        same = fits and learned.get("state") is not None and learned["repr"] == repr(self.policy)
+        if same and isinstance(self.policy, Resumable):
+            self._policy_state = self.policy.load(learned["state"])

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
+import json
 from typing import Any, ClassVar
 
 import numpy as np
 
 from lbbsp.core.allocate import equal_split
-from lbbsp.core.policy import Policy, Problem
+from lbbsp.core.policy import Policy, Problem, Resumable
 from lbbsp.core.types import Bounds, Report, Reports
 
 __all__ = ["PolicyContract"]
@@ -71,3 +72,20 @@ class PolicyContract:
                             other.expected_before_s,
                         )
                 sizes = sizes if one is None else one.sizes
+
+    def test_what_a_checkpoint_holds_is_the_whole_state(self) -> None:
+        """A policy with `dump` and `load` goes on after a restart as if there had been none."""
+        if not isinstance(self.policy, Resumable):
+            return
+        for problem in self._problems():
+            state, sizes = self.policy.init(problem), equal_split(problem.global_batch_size, problem.bounds)
+            for k in range(20):
+                reports = self._reports(problem, sizes, k)
+                restored = self.policy.load(json.loads(json.dumps(self.policy.dump(state), allow_nan=False)))
+                here, state = self.policy.propose(problem, state, reports, sizes)
+                there, _ = self.policy.propose(problem, restored, reports, sizes)
+                assert (here is None) == (there is None)
+                if here is not None and there is not None:
+                    assert here.sizes.tolist() == there.sizes.tolist()
+                    assert (here.expected_s, here.detail) == (there.expected_s, there.detail)
+                    sizes = here.sizes

@@ -10,14 +10,15 @@ so that all ranks hold the same bits (I5).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from lbbsp.core.allocate.dead_band import DeadBand
 from lbbsp.core.predict.base import Predictor
+from lbbsp.core.time_models import TimeModels
 from lbbsp.core.types import Bounds, IntArray, Reports
 from lbbsp.errors import ConfigurationError
 
-__all__ = ["Policy", "Problem", "Proposal"]
+__all__ = ["Policy", "Problem", "Proposal", "Resumable"]
 
 State = TypeVar("State")
 
@@ -60,12 +61,17 @@ class Proposal:
         expected_s: expected slowest compute time with ``sizes``, seconds.
         expected_before_s: the same with the sizes in force.
         detail: why, in one sentence with its numbers.
+        weighed: the policy has weighed the move's gain against its cost itself, so the dead band has no say: for
+            rules whose single step gains nothing yet (several equal stragglers) or that go on trial.
+        models: the time models behind the expectations, where there are some; wrappers may compare sizes by them.
     """
 
     sizes: IntArray
     expected_s: float
     expected_before_s: float
     detail: str
+    weighed: bool = False
+    models: TimeModels | None = None
 
 
 class Policy(Protocol[State]):
@@ -92,4 +98,17 @@ class Policy(Protocol[State]):
 
         It is only called with reports whose speeds are all finite and positive.
         """
+        ...
+
+
+@runtime_checkable
+class Resumable(Protocol[State]):
+    """A policy whose state goes into checkpoints; one without these methods starts anew after a restart."""
+
+    def dump(self, state: State) -> dict[str, Any]:
+        """The state as plain values: numbers, strings, None, and lists and dicts of them."""
+        ...
+
+    def load(self, saved: dict[str, Any]) -> State:
+        """The state from what `dump` gave."""
         ...

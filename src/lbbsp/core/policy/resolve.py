@@ -6,6 +6,7 @@ from typing import Any
 
 from lbbsp.core.policy.base import Policy
 from lbbsp.core.policy.equal import Equal
+from lbbsp.core.policy.leader_straggler import LeaderStraggler
 from lbbsp.core.policy.proportional import Proportional
 from lbbsp.core.predict import Ema, LastValue
 from lbbsp.errors import ConfigurationError
@@ -15,6 +16,7 @@ __all__ = ["POLICIES", "resolve_policy"]
 POLICIES: dict[str, Policy[Any]] = {
     "auto": Proportional(),
     "equal": Equal(),
+    "leader-straggler": LeaderStraggler(),
     "proportional": Proportional(),
     "proportional-last": Proportional(predictor=LastValue(), name="proportional-last"),
     "proportional-ema": Proportional(predictor=Ema(), name="proportional-ema"),
