@@ -11,6 +11,7 @@ from rich.console import Console
 import lbbsp
 from lbbsp.cli.bench import bench
 from lbbsp.cli.demo import demo
+from lbbsp.cli.interfere import interfere
 from lbbsp.cli.simulate import simulate
 from lbbsp.errors import ConfigurationError, LbbspError
 
@@ -23,6 +24,7 @@ app = App(
     suppress_keyboard_interrupt=False,  # `run` says what became of it
 )
 app.command(demo)
+app.command(interfere)
 app.command(bench)
 app.command(simulate)
 

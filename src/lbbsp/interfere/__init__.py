@@ -17,5 +17,7 @@ imports are done::
 from lbbsp.interfere.base import Interference
 from lbbsp.interfere.choose import available, interfere, join
 from lbbsp.interfere.measure import measure_share
+from lbbsp.interfere.replay import Replay
+from lbbsp.interfere.trace import ShareTrace
 
-__all__ = ["Interference", "available", "interfere", "join", "measure_share"]
+__all__ = ["Interference", "Replay", "ShareTrace", "available", "interfere", "join", "measure_share"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from lbbsp.errors import ConfigurationError
 from lbbsp.interfere.base import ENVIRONMENT, Interference, checked_shares, usable_cores
@@ -58,7 +58,7 @@ def interfere(shares: Sequence[float], *, way: str = "auto") -> Interference:
     raise ConfigurationError("no way to make workers unequal works here; " + "; ".join(reasons))
 
 
-def join(worker: int) -> None:
+def join(worker: int, *, pid: int | None = None, environment: Mapping[str, str] | None = None) -> None:
     """Become worker ``worker`` of the launcher's interference, with all threads of this process.
 
     Call it in the worker process when that is ready, after its slow imports.  Its descendants come along.
@@ -66,11 +66,13 @@ def join(worker: int) -> None:
 
     Args:
         worker: 0 to W-1, the rank on this machine.
+        pid: another process, of the same user, to be it; for launchers of scripts that do not call this.
+        environment: what the interference's ``environment()`` gave; this process's own if None.
 
     Raises:
         ConfigurationError: no such worker, or the launcher has closed the interference or is another user's.
     """
-    text = os.environ.get(ENVIRONMENT)
+    text = (os.environ if environment is None else environment).get(ENVIRONMENT)
     if not text:
         return
     try:
@@ -80,7 +82,7 @@ def join(worker: int) -> None:
         raise ConfigurationError(
             f"{ENVIRONMENT}={text!r}: not what environment() of an interference gives; pass that on unchanged"
         ) from error
-    enter(message, worker)
+    enter(message, worker, os.getpid() if pid is None else pid)
 
 
 def _works(way: str) -> bool:

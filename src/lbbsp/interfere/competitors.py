@@ -165,8 +165,8 @@ class Competitors:
         settle(process.pid, cores=[core], nice=nice)
 
 
-def join_competition(message: dict[str, Any], worker: int) -> None:
-    """Take the core and nice of ``worker``; ``message`` is what `Competitors.environment` gave."""
+def join_competition(message: dict[str, Any], worker: int, pid: int) -> None:
+    """Give ``pid`` the core and nice of ``worker``; ``message`` is what `Competitors.environment` gave."""
     directory = Path(message["directory"])
     try:
         with _locked(directory):
@@ -175,13 +175,13 @@ def join_competition(message: dict[str, Any], worker: int) -> None:
                 raise ConfigurationError(
                     f"worker {worker}: must be 0 to {len(plan['cores']) - 1}, as shares were given"
                 )
-            if os.getpid() == plan["launcher"]:
+            if pid == plan["launcher"]:
                 raise ConfigurationError(
                     f"worker {worker} is the launcher's own process; start workers as processes of their own"
                 )
-            _leave_autogroup(plan["autogroup"])
-            settle(os.getpid(), cores=[plan["cores"][worker]], nice=plan["nices"][worker])
-            (directory / f"worker{worker}").write_text(f"{os.getpid()} {start_ticks(os.getpid())}")
+            _leave_autogroup(plan["autogroup"], pid)
+            settle(pid, cores=[plan["cores"][worker]], nice=plan["nices"][worker])
+            (directory / f"worker{worker}").write_text(f"{pid} {start_ticks(pid)}")
     except OSError as error:
         raise ConfigurationError(
             f"worker {worker} cannot read {directory} ({error.strerror}); the launcher must be alive, its "
@@ -189,17 +189,22 @@ def join_competition(message: dict[str, Any], worker: int) -> None:
         ) from error
 
 
-def _leave_autogroup(launchers: str | None) -> None:
+def _leave_autogroup(launchers: str | None, pid: int) -> None:
     """Where the kernel weighs sessions, get out of the launcher's into one of our own."""
-    if launchers is None or autogroup(os.getpid()) != launchers:
+    if launchers is None or autogroup(pid) != launchers:
         return
-    try:
-        os.setsid()
-    except PermissionError as error:
-        raise ConfigurationError(
-            f"process {os.getpid()} leads a process group in the launcher's session, which counts as "
-            "one; start workers with start_new_session=True, or set kernel.sched_autogroup_enabled=0"
-        ) from error
+    why = "is not this one"
+    if pid == os.getpid():
+        try:
+            os.setsid()
+        except PermissionError:
+            why = "leads a process group"
+        else:
+            return
+    raise ConfigurationError(
+        f"process {pid} {why}, so it cannot be taken out of the launcher's session, which counts as one; start "
+        "workers with start_new_session=True, or set kernel.sched_autogroup_enabled=0"
+    )
 
 
 def _write_plan(directory: Path, placement: Placement) -> None:

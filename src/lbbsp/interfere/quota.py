@@ -58,6 +58,7 @@ class Quotas:
         self._period_us = period_us
         self._hierarchy = find_hierarchy() if hierarchy is None else hierarchy
         self._groups: list[Group] = []
+        self._guard: subprocess.Popen[bytes] | None = None
         self._owner = os.getpid()
         self._hierarchy.sweep()
         self._delegated = self._hierarchy.delegates_cpu()
@@ -68,6 +69,7 @@ class Quotas:
                 self._groups.append(self._hierarchy.make(f"{name}-w{worker}"))
                 self._groups[worker].set_share(share, period_us)
             _try_to_enter(self._groups[0])
+            self._guard = _guard_of(self._groups)
         except OSError as error:
             self.close()
             raise ConfigurationError(
@@ -130,6 +132,9 @@ class Quotas:
         for group in groups:
             if not group.remove():
                 warnings.warn(f"cgroup {group.path} is still in use; the next start removes it", stacklevel=2)
+        if self._guard is not None:
+            self._guard.kill()
+            self._guard.communicate()
         if groups and not self._delegated:
             try:
                 self._hierarchy.stop_delegating_cpu()
@@ -145,19 +150,30 @@ class Quotas:
         self.close()
 
 
-def join_group(message: dict[str, Any], worker: int) -> None:
-    """Enter the cgroup of ``worker`` with all threads; ``message`` is from `Quotas.environment`."""
+def join_group(message: dict[str, Any], worker: int, pid: int) -> None:
+    """Put ``pid`` and its descendants into the cgroup of ``worker``; ``message`` is from `Quotas.environment`."""
     groups = message["groups"]
     if not 0 <= worker < len(groups):
         raise ConfigurationError(f"worker {worker}: must be 0 to {len(groups) - 1}, as quotas were made")
     try:
-        for pid in family(os.getpid()):
-            Group(Path(groups[worker]), 1).enter(pid)
+        for member in family(pid):
+            Group(Path(groups[worker]), 1).enter(member)
     except OSError as error:
         raise ConfigurationError(
             f"worker {worker} cannot enter the cgroup {groups[worker]} ({error.strerror}); the launcher must "
             "be alive, its quotas open, and of the same user"
         ) from error
+
+
+def _guard_of(groups: list[Group]) -> subprocess.Popen[bytes]:
+    """A process that removes the groups if this one is killed."""
+    command = [sys.executable, str(Path(__file__).with_name("_guard.py"))]
+    command += [str(groups[0].version), *(str(group.path) for group in groups)]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    # In a session of its own, so that a Ctrl-C that ends the launcher does not end it before.
+    return subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=environment, start_new_session=True
+    )
 
 
 def _try_to_enter(group: Group) -> None:
