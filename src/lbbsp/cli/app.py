@@ -12,6 +12,7 @@ import lbbsp
 from lbbsp.cli.bench import bench
 from lbbsp.cli.demo import demo
 from lbbsp.cli.interfere import interfere
+from lbbsp.cli.reproduce import reproduce
 from lbbsp.cli.simulate import simulate
 from lbbsp.errors import ConfigurationError, LbbspError
 
@@ -27,6 +28,7 @@ app.command(demo)
 app.command(interfere)
 app.command(bench)
 app.command(simulate)
+app.command(reproduce)
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -22,7 +22,7 @@ from lbbsp.core.types import Bounds, FloatArray, IntArray, Reports
 from lbbsp.engine import Decision, Engine, Forecaster, Gathered, Measured
 from lbbsp.errors import ConfigurationError
 
-__all__ = ["Outcome", "SensedTruth", "SpeedTruth", "Truth", "simulate_bsp"]
+__all__ = ["Clairvoyant", "Outcome", "SensedTruth", "SpeedTruth", "Truth", "simulate_bsp"]
 
 
 class Truth(Protocol):
@@ -174,6 +174,29 @@ class Outcome:
         return np.asarray((slowest - self.compute_s).sum(axis=0) / self.total_s)
 
 
+class Clairvoyant:
+    """The best whole sizes for the true models of each iteration; solved once where the models stay the same object.
+
+    Args:
+        truth: the cluster.
+        global_batch_size: X, samples.
+        bounds: of the sizes.
+    """
+
+    def __init__(self, truth: Truth, global_batch_size: int, bounds: Bounds) -> None:
+        self._truth, self._x, self._bounds = truth, global_batch_size, bounds
+        self._models: TimeModels | None = None
+        self._solved: tuple[IntArray, float] = (np.zeros(0, dtype=np.int64), math.nan)
+
+    def split(self, iteration: int) -> tuple[IntArray, float]:
+        """The sizes, and the slowest worker's time with them, seconds."""
+        models = self._truth.models(iteration)
+        if models is not self._models:
+            sizes = minmax(models, self._x, self._bounds)
+            self._models, self._solved = models, (sizes, float(models.time_s(sizes).max()))
+        return self._solved
+
+
 def simulate_bsp(
     truth: Truth,
     policy: Policy[Any],
@@ -236,13 +259,13 @@ def simulate_bsp(
     sizes, compute_s, forecasts = np.zeros(shape, dtype=np.int64), np.zeros(shape), np.full(shape, np.nan)
     iteration_s, oracle_s = np.zeros(iterations), np.zeros(iterations)
     unknown, moves, now_s = frozen(np.full(workers, np.nan), np.float64), 0, 0.0
+    clairvoyant = Clairvoyant(truth, global_batch_size, bounds)
     sensing = truth if isinstance(truth, SensedTruth) else None
     for k in range(iterations):
         x = engine.allocation(k).sizes
         sizes[k], compute_s[k] = x, truth.times_s(k, x)
-        models = truth.models(k)
         iteration_s[k] = compute_s[k].max() + communication_s
-        oracle_s[k] = models.time_s(minmax(models, global_batch_size, bounds)).max() + communication_s
+        oracle_s[k] = clairvoyant.split(k)[1] + communication_s
         now_s += iteration_s[k]
         cpu, memory = sensing.sensed(k) if sensing else (unknown, unknown)
         mean, spread = forecaster.measured(Measured(k, x.astype(np.float64), compute_s[k], cpu, memory))

@@ -41,6 +41,7 @@ class ProfileTruth:
     seed: int = 0
     _models: TableTimes = field(init=False, repr=False)
     _factors: FloatArray = field(init=False, repr=False)
+    _scaled: dict[int, TimeModels] = field(init=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.profiles:
@@ -84,5 +85,9 @@ class ProfileTruth:
         return np.asarray(quiet * np.exp(self.noise * z - self.noise**2 / 2))
 
     def models(self, iteration: int) -> TimeModels:
-        """The profiles of that iteration, made non-decreasing."""
-        return ScaledTimes(self._models, self._factor(iteration))
+        """The profiles of that iteration, made non-decreasing; the same object while the factors stay."""
+        row = min(iteration, len(self._factors) - 1)
+        if row not in self._scaled:
+            self._scaled.clear()
+            self._scaled[row] = ScaledTimes(self._models, self._factors[row])
+        return self._scaled[row]

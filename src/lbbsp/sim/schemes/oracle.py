@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lbbsp.core.allocate import minmax
+from lbbsp.sim.bsp import Clairvoyant
 from lbbsp.sim.schemes._fixed import times_of
 from lbbsp.sim.schemes.base import Job, Timeline, synchronous
 
@@ -21,8 +21,7 @@ class Oracle:
 
     def run(self, job: Job) -> Timeline:
         """Simulate the job."""
-        sizes = np.stack(
-            [minmax(job.truth.models(k), job.global_batch_size, job.problem.bounds) for k in range(job.iterations)]
-        )
+        clairvoyant = Clairvoyant(job.truth, job.global_batch_size, job.problem.bounds)
+        sizes = np.stack([clairvoyant.split(k)[0] for k in range(job.iterations)])
         times = times_of(job.truth, sizes, job.iterations)
         return synchronous(self.name, job, sizes, times.max(axis=1) + job.communication_s)
