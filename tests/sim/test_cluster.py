@@ -193,3 +193,10 @@ def test_a_broken_trace_file_is_refused(tmp_path: Path, content: str, says: str)
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"none\.toml: cannot be read"):
         load_cluster(tmp_path / "none.toml")
+
+
+def test_the_example_in_the_documentation() -> None:
+    cluster = load_cluster(Path(__file__).parents[2] / "examples" / "cluster.toml", iterations=450)
+    assert [span.start for span in cluster.spans] == [0, 400]
+    assert cluster.workers == 9
+    assert cluster.run(resolve_scheme("lb-bsp/auto")).batch_s < cluster.run(Bsp()).batch_s
