@@ -17,7 +17,7 @@ from lbbsp.engine import Decision
 from lbbsp.runtime import Settings
 from lbbsp.telemetry import DecisionRecord, EventRecord, IterationRecord, JsonlSink, NullSink, RunRecord, Sink
 
-__all__ = ["Recorder", "Step"]
+__all__ = ["Recorder", "Step", "record_of"]
 
 
 @dataclass(slots=True)
@@ -125,24 +125,7 @@ class Recorder:
         """Write a decision, on rank 0 (all ranks decide alike)."""
         if self._sink is None or self._run is None or self._run.rank != 0:
             return
-        allocation = decision.allocation
-        self._sink.write(
-            DecisionRecord(
-                iteration=allocation.iteration,
-                decided_at=decision.decided_at,
-                sizes=allocation.sizes.tolist(),
-                reason=allocation.reason.value,
-                detail=allocation.detail,
-                forecast_samples_per_s=[_number(v) for v in decision.forecast.tolist()],
-                spread_samples_per_s=[_number(v) for v in decision.spread.tolist()],
-                forecast_error=[_number(v) for v in decision.forecast_error.tolist()],
-                expected_s=_number(decision.expected_s),
-                expected_before_s=_number(decision.expected_before_s),
-                moved=decision.moved,
-                fallbacks=decision.fallbacks,
-                report_every=decision.report_every,
-            )
-        )
+        self._sink.write(record_of(decision))
 
     def event(self, name: str, *, iteration: int, detail: str) -> None:
         """Write something that happened."""
@@ -155,6 +138,26 @@ class Recorder:
         """Close the file."""
         if self._sink is not None:
             self._sink.close()
+
+
+def record_of(decision: Decision) -> DecisionRecord:
+    """A decision as it is written."""
+    allocation = decision.allocation
+    return DecisionRecord(
+        iteration=allocation.iteration,
+        decided_at=decision.decided_at,
+        sizes=allocation.sizes.tolist(),
+        reason=allocation.reason.value,
+        detail=allocation.detail,
+        forecast_samples_per_s=[_number(v) for v in decision.forecast.tolist()],
+        spread_samples_per_s=[_number(v) for v in decision.spread.tolist()],
+        forecast_error=[_number(v) for v in decision.forecast_error.tolist()],
+        expected_s=_number(decision.expected_s),
+        expected_before_s=_number(decision.expected_before_s),
+        moved=decision.moved,
+        fallbacks=decision.fallbacks,
+        report_every=decision.report_every,
+    )
 
 
 def _number(value: float) -> float | None:

@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 
 from lbbsp.cli.app import run
+from lbbsp.report import series_of
+from lbbsp.sim.replay import recorded
+from lbbsp.telemetry import read_run
 from lbbsp.telemetry.schema import encode
 from tests.sim.test_replay import iteration, run_record
 
@@ -61,6 +64,25 @@ def test_a_recorded_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert "7 full iterations of 2.5 s" in " ".join(capsys.readouterr().out.split())
     assert run(["simulate", str(tmp_path), "--iterations", "3"]) == 2
     assert "has no effect" in capsys.readouterr().err
+
+
+def test_a_simulated_run_on_record(cluster: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, figures = tmp_path / "record", tmp_path / "figures.json"
+    options = ["--scheme", "static", "--record", str(folder), "--json", str(figures)]
+    assert run(["simulate", str(cluster), *options]) == 0
+    whole = read_run(folder)
+    assert (whole.workers, whole.record.policy, whole.record.machine) == (2, "auto", {"platform": "simulated"})
+    assert len(whole.iterations) == 2 * 20
+    assert len(whole.decisions) == 20
+    series = series_of(whole)
+    assert series.complete.all()
+    assert series.iteration_s.sum() == pytest.approx(json.loads(figures.read_text())["schemes"][1]["total_s"])
+    assert recorded(whole).job().workers == 2
+    assert run(["simulate", str(cluster), "--record", str(folder)]) == 2
+    assert "something is there already" in " ".join(capsys.readouterr().err.split())
+    cluster.write_text(CLUSTER.replace("30.0}", "30.0, leaves_at = 9}"))
+    assert run(["simulate", str(cluster), "--record", str(tmp_path / "other")]) == 2
+    assert "has joins or leaves" in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.parametrize(

@@ -17,10 +17,12 @@ from rich.table import Table
 from lbbsp.cli.demo.options import checked_whole
 from lbbsp.cli.output import usable_json, write_json
 from lbbsp.core.policy import resolve_policy
+from lbbsp.engine import Decision
 from lbbsp.errors import ConfigurationError
 from lbbsp.sim.cluster import load_cluster
+from lbbsp.sim.record import record as write_record
 from lbbsp.sim.replay import Recorded, recorded
-from lbbsp.sim.schemes import Bsp, Oracle, Scheme, Timeline, resolve_scheme
+from lbbsp.sim.schemes import Balanced, Bsp, Oracle, Scheme, Timeline, resolve_scheme
 from lbbsp.telemetry import read_run
 
 __all__ = ["simulate"]
@@ -57,6 +59,7 @@ def simulate(
     policy: list[str] | None = None,
     scheme: list[str] | None = None,
     iterations: int | None = None,
+    record: Path | None = None,
     json: Annotated[Path | None, Parameter(name="--json")] = None,
 ) -> None:
     """What each scheme would bring on a cluster described by a TOML file, or to a recorded run.
@@ -72,6 +75,8 @@ def simulate(
         By default one of each.
     iterations
         Instead of the file's.
+    record
+        A new folder for the record of the first policy's run, as a real job would have written it.
     json
         A file for the figures.
     """
@@ -80,10 +85,15 @@ def simulate(
         resolve_policy(name)
     if iterations is not None:
         checked_whole("iterations", iterations, 1)
+    if record is not None and record.exists() and (not record.is_dir() or any(record.iterdir())):
+        raise ConfigurationError(f"--record {record}: something is there already; name a new folder")
     console = Console()
     if source.suffix == ".toml":
         cluster = load_cluster(source, iterations=iterations)
         size, run_scheme, note = cluster.workers * cluster.iterations, cluster.run, ""
+        if record is not None and len(cluster.spans) > 1:
+            raise ConfigurationError(f"--record {record}: a record is of one start; {source} has joins or leaves")
+        job = cluster.spans[0].job
     else:
         replay = _replayed(source, iterations)
         job = replay.job()
@@ -94,12 +104,19 @@ def simulate(
 
     names = [f"lb-bsp/{name}" for name in policy or ["auto"]]
     others = scheme if scheme is not None else [name for name in USUAL if size <= MANY or name in {"static", "backup"}]
+    decisions: list[Decision] = []
     wanted: list[Scheme] = [Bsp(), *(resolve_scheme(name) for name in dict.fromkeys([*names, *others])), Oracle()]
+    if record is not None:
+        wanted[1] = Balanced(
+            policy=resolve_policy(names[0].partition("/")[2]), label=names[0], on_decision=decisions.append
+        )
     rows = []
     for each in track(wanted, "simulating", console=console, transient=True, disable=not sys.stdout.isatty()):
         started = time.perf_counter()
         rows.append(_Row(run_scheme(each), time.perf_counter() - started))
     bsp_s, oracle_s = rows[0].run.batch_s, rows[-1].run.batch_s
+    if record is not None and (outcome := rows[1].run.outcome) is not None:
+        write_record(record, job, outcome, decisions, policy=names[0].partition("/")[2])
     figures = [row.figures(bsp_s, oracle_s) for row in rows]
     write_json(json, "simulate", {"source": str(source), "note": note, "schemes": figures})
     console.print(_table(source, figures))

@@ -130,6 +130,8 @@ def test_what_keeps_the_mathematics_of_bsp_has_its_curve(scheme: str) -> None:
     curve = train(resolve_scheme(scheme).run(job()), task, rate=0.2, momentum=0.9)
     assert np.abs(curve.loss - bsp.loss).max() < 1e-6
     assert curve.updates_to(0.3) == bsp.updates_to(0.3)
+    assert curve.updates_to_accuracy(0.9) == bsp.updates_to_accuracy(0.9) is not None
+    assert curve.updates_to_accuracy(1.1) is None
     seconds, bsp_seconds = curve.seconds_to(0.3), bsp.seconds_to(0.3)
     assert seconds is not None
     assert bsp_seconds is not None

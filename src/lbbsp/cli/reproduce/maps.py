@@ -79,7 +79,15 @@ def _draw(axes: list[Any], rows: list[list[Any]]) -> None:
         efficiency: FloatArray = np.array([row[5] for row in of]).reshape(shape)
         axis.imshow(np.log(speedup), origin="lower", cmap="RdYlGn", vmin=-1, vmax=1, aspect="auto")
         for (i, j), value in np.ndenumerate(speedup):
-            axis.text(j, i, f"{value:.2f}x\n{efficiency[i, j]:.2f}", ha="center", va="center", fontsize=7)
+            axis.text(
+                j,
+                i,
+                f"{value:.2f}x\n{efficiency[i, j]:.2f}",
+                ha="center",
+                va="center",
+                fontsize=7,
+                color="white" if value > 2 else "black",
+            )
         axis.set_xticks(range(len(CORRELATIONS)), [str(c) for c in CORRELATIONS])
         axis.set_yticks(range(len(SPREADS)), [f"{s:g}" for s in SPREADS])
         axis.set_xlabel("correlation time, iterations")

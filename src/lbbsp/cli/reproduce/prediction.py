@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from lbbsp.cli.reproduce.clusters import cpu_job
+from lbbsp.cli.reproduce.clusters import cpu_job, gpu_job
 from lbbsp.cli.reproduce.schemes import policies
 from lbbsp.cli.reproduce.section import Context, Section
 from lbbsp.core.allocate import DeadBand
-from lbbsp.core.policy import Proportional
+from lbbsp.core.policy import LeaderStraggler, Policy, Proportional
 from lbbsp.core.predict import AdaptiveEma, Ema
 from lbbsp.sim.bsp import Outcome
 from lbbsp.sim.schemes import Balanced, Job
@@ -56,7 +56,7 @@ def _dots(axis: Any, rows: list[list[Any]]) -> None:
     axis.set_ylabel("efficiency against the clairvoyant split")
 
 
-def _one(job: Job, policy: Proportional, *, lag: int = 1, min_gain: float = 0.02) -> Outcome:
+def _one(job: Job, policy: Policy[Any], *, lag: int = 1, min_gain: float = 0.02) -> Outcome:
     run = Balanced(policy=policy, lag=lag, dead_band=DeadBand(min_gain=min_gain)).run(job)
     assert run.outcome is not None
     return run.outcome
@@ -79,8 +79,12 @@ def sensitivity(context: Context) -> Section:
             for memory in (5, 20, 50, 100, 500)
         ],
     }
+    gpus, profiles = gpu_job(context, context.few(300, 40), with_t4=False)
+    courses["leader-straggler's window, GPUs"] = [
+        (window, _one(gpus, LeaderStraggler(window=window, longest=max(16, window)))) for window in (1, 2, 4, 8, 16)
+    ]
     rows = [
-        [setting, value, outcome.efficiency, outcome.moves / job.iterations]
+        [setting, value, outcome.efficiency, outcome.moves / len(outcome.iteration_s)]
         for setting, course in courses.items()
         for value, outcome in course
     ]
@@ -91,7 +95,7 @@ def sensitivity(context: Context) -> Section:
             axis.plot(values, [o.efficiency for _, o in course], "o-", color="#c0392b", label="efficiency")
             axis.plot(
                 values,
-                [o.moves / job.iterations for _, o in course],
+                [o.moves / len(o.iteration_s) for _, o in course],
                 "s--",
                 color="#7f8c8d",
                 label="moves an iteration",
@@ -106,9 +110,10 @@ def sensitivity(context: Context) -> Section:
         columns=["setting", "value", "efficiency", "moves an iteration"],
         rows=rows,
         draw=draw,
-        panels=4,
+        panels=5,
         notes=[
             f"{source}, 8 machines of several types, {job.iterations} iterations. Window n is an exponential average "
-            "with weight 2 / (n + 1); the adaptive memory is how long the bank of averages is judged by its errors."
+            "with weight 2 / (n + 1); the adaptive memory is how long the bank of averages is judged by its errors.",
+            f"The GPUs: {profiles}, {gpus.iterations} iterations.",
         ],
     )

@@ -20,14 +20,16 @@ MOMENTUM = 0.9
 SAME = 1e-6
 
 
-def tasks(context: Context) -> list[tuple[Task, float, tuple[float, ...]]]:
-    """Tasks, with the held-out loss to reach and the rates to choose from."""
-    found: list[tuple[Task, float, tuple[float, ...]]] = [(MlpTask(split=digits()), 0.2, (0.1, 0.2, 0.3))]
+def tasks(context: Context) -> list[tuple[Task, tuple[float, float], tuple[float, ...]]]:
+    """Tasks, with the held-out loss and accuracy to reach and the rates to choose from."""
+    found: list[tuple[Task, tuple[float, float], tuple[float, ...]]] = [
+        (MlpTask(split=digits()), (0.2, 0.95), (0.1, 0.2, 0.3))
+    ]
     a9a = context.find("datasets", "a9a.libsvm.gz")
     if a9a is not None:
         split = libsvm(a9a)
-        found.append((LinearTask(split=split), 0.335, (0.05, 0.15, 0.4)))
-        found.append((LinearTask(split=split, kind="svm"), 0.217, (0.01, 0.03, 0.08)))
+        found.append((LinearTask(split=split), (0.335, 0.845), (0.05, 0.15, 0.4)))
+        found.append((LinearTask(split=split, kind="svm"), (0.217, 0.845), (0.01, 0.03, 0.08)))
     return found
 
 
@@ -41,6 +43,7 @@ def statistical(context: Context) -> Section:
     rows: list[list[Any]] = []
     pictures: list[tuple[str, dict[str, Curve]]] = []
     furthest = 0.0
+    reached = "; ".join(f"{task.name}: {loss:g}, accuracy {accuracy:g}" for task, (loss, accuracy), _ in tasks(context))
     for cluster, job, paper, schemes in clusters:
         for task, target, rates in tasks(context)[: 1 if context.short else None]:
             chosen = rates[:1] if context.short else rates
@@ -60,7 +63,8 @@ def statistical(context: Context) -> Section:
             "updates to target, BSP's rate",
             "largest difference to BSP's loss",
             "updates to target, own best rate",
-            "accuracy there",
+            "updates to accuracy, BSP's rate",
+            "updates to accuracy, own best rate",
             "s to target, own best rate",
             "speedup",
             "paper's",
@@ -71,8 +75,8 @@ def statistical(context: Context) -> Section:
         panels=len(pictures),
         notes=[
             "An update is a global batch of samples; asynchronous schemes take it in parts, each going as far as its "
-            f"samples. SGD with momentum {MOMENTUM}, float64, the same seeds. The target is a held-out loss; each "
-            "scheme also had its own best rate of three. Empty: not reached within the run.",
+            f"samples. SGD with momentum {MOMENTUM}, float64, the same seeds. The target is a held-out loss "
+            f"({reached}). Each scheme also had its own best rate of three. Empty: not reached within the run.",
             f"LB-BSP's loss differed from BSP's by {furthest:.1e} at most"
             + (": the curves coincide." if furthest <= SAME else f", more than {SAME:g}: they do NOT coincide."),
         ],
@@ -93,9 +97,10 @@ def _courses(
 
 
 def _compare(
-    curves: dict[str, list[Curve]], of_what: list[str], target: float, paper: float
+    curves: dict[str, list[Curve]], of_what: list[str], goal: tuple[float, float], paper: float
 ) -> tuple[list[list[Any]], dict[str, Curve], float]:
     """Rows, each scheme's curve at its best rate, and LB-BSP's largest difference to BSP."""
+    target, accurate = goal
     best = {name: min(range(len(of)), key=lambda n: _or_never(of[n].seconds_to(target))) for name, of in curves.items()}
     bsp = curves["bsp"][best["bsp"]]
     bsp_s, oracle_s = bsp.seconds_to(target), curves["oracle"][best["oracle"]].seconds_to(target)
@@ -106,7 +111,7 @@ def _compare(
         difference = float(np.abs(same.loss[:points] - bsp.loss[:points]).max())
         if name == "lb-bsp/auto":
             furthest = difference
-        point, seconds = own.reached(target), own.seconds_to(target)
+        seconds = own.seconds_to(target)
         rows.append(
             [
                 *of_what,
@@ -114,7 +119,8 @@ def _compare(
                 same.updates_to(target),
                 difference,
                 own.updates_to(target),
-                None if point is None else float(own.accuracy[point]),
+                same.updates_to_accuracy(accurate),
+                own.updates_to_accuracy(accurate),
                 seconds,
                 bsp_s / seconds if bsp_s and seconds else None,
                 paper if name == "lb-bsp/auto" else None,

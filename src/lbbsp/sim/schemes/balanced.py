@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from lbbsp.core.allocate import DeadBand
 from lbbsp.core.policy import Equal, Policy
+from lbbsp.engine import Decision
 from lbbsp.sim.bsp import simulate_bsp
 from lbbsp.sim.schemes.base import Job, Timeline, synchronous
 
@@ -22,6 +24,7 @@ class Balanced:
         lag: L.
         dead_band: by default the engine's.
         label: the scheme's name; by default the policy's.
+        on_decision: called with each decision.
 
     Source: Chen et al., SoCC 2020, section 3.
     """
@@ -30,6 +33,7 @@ class Balanced:
     lag: int = 1
     dead_band: DeadBand | None = None
     label: str = ""
+    on_decision: Callable[[Decision], None] = lambda _: None
 
     @property
     def name(self) -> str:
@@ -47,6 +51,7 @@ class Balanced:
             lag=self.lag,
             dead_band=self.dead_band,
             communication_s=job.communication_s,
+            on_decision=self.on_decision,
         )
         return synchronous(self.name, job, outcome.sizes, outcome.iteration_s, outcome=outcome)
 

@@ -46,6 +46,11 @@ class Curve:
         point = self.reached(target)
         return None if point is None else float(self.updates[point])
 
+    def updates_to_accuracy(self, target: float) -> float | None:
+        """Updates of X samples until the accuracy is ``target`` or more for the first time; None if it never is."""
+        found = np.flatnonzero(self.accuracy >= target)
+        return float(self.updates[found[0]]) if found.size else None
+
     def seconds_to(self, target: float) -> float | None:
         """Seconds until the loss is ``target``; None if it never is."""
         point = self.reached(target)
