@@ -6,6 +6,7 @@ from typing import Any
 
 from lbbsp.core.policy.base import Policy
 from lbbsp.core.policy.equal import Equal
+from lbbsp.core.policy.fitted import Fitted
 from lbbsp.core.policy.leader_straggler import LeaderStraggler
 from lbbsp.core.policy.proportional import Proportional
 from lbbsp.core.predict import Ema, LastValue
@@ -16,6 +17,7 @@ __all__ = ["POLICIES", "resolve_policy"]
 POLICIES: dict[str, Policy[Any]] = {
     "auto": Proportional(),
     "equal": Equal(),
+    "fitted": Fitted(),
     "leader-straggler": LeaderStraggler(),
     "proportional": Proportional(),
     "proportional-last": Proportional(predictor=LastValue(), name="proportional-last"),
