@@ -66,6 +66,29 @@ def test_a_recorded_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert "has no effect" in capsys.readouterr().err
 
 
+def test_schemes_that_do_not_fit_are_left_out_with_the_reason(
+    cluster: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A device with a fixed cost cannot be helped sample by sample; a cap of 25 leaves no room for a backup."""
+    text = CLUSTER.replace(
+        "{speed_samples_per_s = 10.0}", "{time = {fixed_s = 1.0, per_sample_s = 0.1}, most_samples = 25}"
+    )
+    cluster.write_text(text)
+    figures = tmp_path / "figures.json"
+    assert run(["simulate", str(cluster), "--json", str(figures)]) == 0
+    written = json.loads(figures.read_text())
+    assert not {"flexrr", "backup-1"} & {row["scheme"] for row in written["schemes"]}
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "flexrr left out: work reassignment cuts" in shown
+    assert "backup-1 left out: backups=1: each worker would process 40 samples, worker 1 can take 25" in shown
+    for name in ("flexrr", "backup"):
+        assert run(["simulate", str(cluster), "--scheme", name]) == 2
+    cluster.write_text(CLUSTER)
+    monkeypatch.setattr("lbbsp.cli.simulate.MANY", 39)
+    assert run(["simulate", str(cluster), "--json", str(figures)]) == 0
+    assert "asp, ssp and flexrr left out: 40 worker" in json.loads(figures.read_text())["notes"][0]
+
+
 def test_a_simulated_run_on_record(cluster: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder, figures = tmp_path / "record", tmp_path / "figures.json"
     options = ["--scheme", "static", "--record", str(folder), "--json", str(figures)]

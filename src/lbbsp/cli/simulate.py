@@ -110,19 +110,30 @@ def simulate(
         wanted[1] = Balanced(
             policy=resolve_policy(names[0].partition("/")[2]), label=names[0], on_decision=decisions.append
         )
-    rows = []
+    rows, notes = [], [note] if note else []
+    if scheme is None and len(others) < len(USUAL):
+        notes.append(
+            f"asp, ssp and flexrr left out: {size:,} worker iterations take minutes; ask for them by --scheme."
+        )
     for each in track(wanted, "simulating", console=console, transient=True, disable=not sys.stdout.isatty()):
         started = time.perf_counter()
-        rows.append(_Row(run_scheme(each), time.perf_counter() - started))
+        try:
+            run = run_scheme(each)
+        except ConfigurationError as error:
+            if scheme is not None or each.name in {"bsp", "oracle", *names}:
+                raise
+            notes.append(f"{each.name} left out: {error}.")
+            continue
+        rows.append(_Row(run, time.perf_counter() - started))
     bsp_s, oracle_s = rows[0].run.batch_s, rows[-1].run.batch_s
     if record is not None and (outcome := rows[1].run.outcome) is not None:
         write_record(record, job, outcome, decisions, policy=names[0].partition("/")[2])
     figures = [row.figures(bsp_s, oracle_s) for row in rows]
-    write_json(json, "simulate", {"source": str(source), "note": note, "schemes": figures})
+    write_json(json, "simulate", {"source": str(source), "notes": notes, "schemes": figures})
     console.print(_table(source, figures))
-    console.print(
-        f"The bound, what a clairvoyant split would bring: {bsp_s / oracle_s:.2f}x." + (f"\n{note}" * bool(note))
-    )
+    console.print(f"The bound, what a clairvoyant split would bring: {bsp_s / oracle_s:.2f}x.")
+    for text in notes:
+        console.print(text, soft_wrap=True, highlight=False, markup=False)
 
 
 def _replayed(source: Path, iterations: int | None) -> Recorded:

@@ -63,8 +63,23 @@ class FlexRr:
         return f"flexrr-{self.staleness}" if self.staleness else "flexrr"
 
     def run(self, job: Job) -> Timeline:
-        """Simulate the job, all workers with equal shares."""
+        """Simulate the job, all workers with equal shares.
+
+        Raises:
+            ConfigurationError: a worker has no samples, or its time is not proportional to them: then a piece would
+                not cost its part of an iteration.
+        """
         return _Run(self, job).timeline()
+
+
+def _check_proportional(job: Job, sizes: IntArray) -> None:
+    models = job.truth.models(0)
+    once, twice = models.time_s(sizes), models.time_s(2 * sizes)
+    for worker in np.flatnonzero(np.abs(twice - 2 * once) > 0.01 * once)[:1]:
+        raise ConfigurationError(
+            f"work reassignment cuts an iteration into samples, but worker {worker} takes {once[worker]:.4g} s for "
+            f"{sizes[worker]} and {twice[worker]:.4g} s for twice as many; leave flexrr out for such workers"
+        )
 
 
 class _Run:
@@ -76,6 +91,7 @@ class _Run:
         self.sizes: IntArray = equal_split(job.global_batch_size, job.problem.bounds)
         if int(self.sizes.min()) < 1:
             raise ConfigurationError("a worker without samples cannot be helped; raise the lower bounds to 1")
+        _check_proportional(job, self.sizes)
         self.times: FloatArray = times_of(job.truth, self.sizes, job.iterations)
         self.log = Log(self.environment, job, 1 if rules.staleness else job.workers)
         self.turnstile = Turnstile(self.environment, job.workers, rules.staleness)
