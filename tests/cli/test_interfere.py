@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -109,3 +110,22 @@ def _command(process: psutil.Process) -> list[str]:
 
 def _groups(pid: int) -> list[str]:
     return [str(path) for path in Path("/sys/fs/cgroup").glob(f"**/lbbsp-{pid}-*")]
+
+
+def test_the_benchmark_under_a_trace_runs_both_sides(trace: Path, tmp_path: Path) -> None:
+    trace.write_text("t_s,0,1\n0,0.8,0.4\n1,0.4,0.8\n")
+    out = tmp_path / "figures.json"
+    options = ["--iterations", "7", "--repeats", "1", "--samples", "16"]
+    assert lbbsp(["bench", "hetero", "--trace", str(trace), *options, "--json", str(out)]) == 0
+    figures = json.loads(out.read_text())
+    assert set(figures["efficiency"]) == {"balanced", "proportional-last"}
+    assert all(0 < value <= 1 for value in figures["efficiency"].values())
+    assert figures["trace"] == "shares.csv"
+    assert [len(rows) for rows in figures["segments"].values()] == [1, 1]
+
+
+def test_bad_traces_and_options_without_effect_end_the_benchmark(trace: Path) -> None:
+    assert lbbsp(["bench", "hetero", "--trace", str(trace), "--shares", ".5,.5"]) == 2
+    assert lbbsp(["bench", "hetero", "--trace", str(trace.with_name("none.csv"))]) == 2
+    trace.write_text("t_s,0\n0,0.5\n")
+    assert lbbsp(["bench", "hetero", "--trace", str(trace)]) == 2

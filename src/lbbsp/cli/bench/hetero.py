@@ -10,12 +10,14 @@ from typing import Annotated
 from cyclopts import Parameter
 from rich.console import Console
 
+from lbbsp.cli.bench.changing import changing
 from lbbsp.cli.demo.command import DIGITS
 from lbbsp.cli.demo.figures import figures_of
 from lbbsp.cli.demo.launch import run_job
 from lbbsp.cli.demo.options import checked_shares, checked_whole
 from lbbsp.cli.demo.view import closing_table
 from lbbsp.cli.output import usable_json, write_json
+from lbbsp.errors import ConfigurationError
 from lbbsp.integrations.torch.workload.job import Job
 from lbbsp.interfere import interfere
 
@@ -30,6 +32,8 @@ def hetero(
     repeats: int = 3,
     samples: int = 128,
     way: str = "auto",
+    trace: Path | None = None,
+    pace: float = 1.0,
     json: Annotated[Path | None, Parameter(name="--json")] = None,
 ) -> None:
     """Plain DDP against balanced on workers of unequal speed, in turn; medians over the repeats.
@@ -48,12 +52,31 @@ def hetero(
         Samples of each worker in the equal split.
     way
         quota, competitors or auto.
+    trace
+        A CSV file of shares (see lbbsp interfere --help): the workers' speeds change as it says, and the default
+        policy runs in turn with proportional-last. It sets the workers and their shares.
+    pace
+        Seconds of the trace in a second.
     json
         A file for the figures.
     """
-    checked_whole("workers", workers, 2, 16)
     checked_whole("iterations", iterations, 7)
     checked_whole("repeats", repeats, 1)
+    if trace is not None:
+        if shares is not None:
+            raise ConfigurationError(f"--shares {shares}: has no effect with --trace, which sets them")
+        checked_whole("samples", samples, 8, DIGITS // 4)
+        changing(
+            trace,
+            iterations=iterations,
+            repeats=repeats,
+            samples=samples,
+            way=way,
+            pace=pace,
+            json=usable_json(json),
+        )
+        return
+    checked_whole("workers", workers, 2, 16)
     checked_whole("samples", samples, 8, DIGITS // workers)
     wanted = checked_shares(shares, workers, len(os.sched_getaffinity(0)))
     json = usable_json(json)

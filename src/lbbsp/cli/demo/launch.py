@@ -29,7 +29,12 @@ class WorkersFailedError(LbbspError):
 
 
 def run_job(
-    job: Job, interference: Interference, shares: list[float], *, watch: Callable[[], None] = lambda: None
+    job: Job,
+    interference: Interference,
+    shares: list[float],
+    *,
+    watch: Callable[[], None] = lambda: None,
+    answer: Callable[[str], None] | None = None,
 ) -> Outcome:
     """Run the job under torchrun, one process a share, and return what came of it.
 
@@ -38,11 +43,16 @@ def run_job(
         interference: makes the workers unequal; asked by the workers to change.
         shares: the shares at a segment's start; reversed by a change.
         watch: called a few times a second meanwhile.
+        answer: called with "start" or "change" instead of setting those shares.
 
     Raises:
         WorkersFailedError: torchrun ended with an error.
         KeyboardInterrupt: as it comes; the workers are ended before.
     """
+
+    def swap(what: str) -> None:
+        interference.set_shares(shares if what == "start" else shares[::-1])
+
     folder = Path(job.folder)
     (folder / "job.json").write_bytes(msgspec.json.encode(job))
     log = folder / "workers.log"
@@ -60,7 +70,7 @@ def run_job(
     with log.open("wb") as output:
         process = subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT)
         try:
-            _serve(process, folder, interference, shares, watch)
+            _serve(process, folder, answer or swap, watch)
         finally:
             _end(process)
     if process.returncode != 0:
@@ -73,15 +83,14 @@ def run_job(
 def _serve(
     process: subprocess.Popen[bytes],
     folder: Path,
-    interference: Interference,
-    shares: list[float],
+    answer: Callable[[str], None],
     watch: Callable[[], None],
 ) -> None:
     number, watched_s = 0, 0.0
     while process.poll() is None:
         request = folder / f".request-{number}"
         if request.exists() and (what := request.read_text()):
-            interference.set_shares(shares if what == "start" else shares[::-1])
+            answer(what)
             (folder / f".done-{number}").touch()
             number += 1
         if time.monotonic() - watched_s > _WATCH_EVERY_S:

@@ -14,12 +14,13 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         folder: where records and the outcome go.
-        segments: "plain" or "balanced", in order.
+        segments: "plain", "balanced", or the name of a policy to balance with, in order.
         iterations: of each segment.
         global_batch_size: X.
         side: image side, pixels; sets how long a sample takes.
         width: channels of the network's first stage; likewise.
         change_at: the iteration of each segment before which the launcher is asked to change the shares.
+        restart_shares: whether the launcher is told of each segment's start, to begin its shares anew.
         launcher_pid: the launcher; when it is gone the workers end.
         loader_workers: loader processes a rank.
         time_limit_s: limit on each wait for other ranks.
@@ -32,6 +33,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     side: int = 12
     width: int = 80
     change_at: int | None = None
+    restart_shares: bool = False
     launcher_pid: int = 0
     loader_workers: int = 0
     time_limit_s: float = 120.0

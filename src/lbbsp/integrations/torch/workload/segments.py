@@ -40,11 +40,15 @@ def _optimizer(model: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=0.9)
 
 
-def run_balanced(job: Job, data: TensorDataset, folder: Path, before: Callable[[int], None]) -> list[float]:
+def run_balanced(
+    job: Job, data: TensorDataset, folder: Path, before: Callable[[int], None], *, policy: str = "auto"
+) -> list[float]:
     """A balanced segment; this rank's part of each iteration's loss, ``(x_i / X) loss_i``."""
     model = DDP(ResidualNet(width=job.width))
     settings = Settings(time_limit_s=job.time_limit_s)
-    balancer = LoadBalancer(model, global_batch_size=job.global_batch_size, telemetry=folder, settings=settings)
+    balancer = LoadBalancer(
+        model, global_batch_size=job.global_batch_size, policy=policy, telemetry=folder, settings=settings
+    )
     loader = balancer.data_loader(data, drop_last=True, num_workers=job.loader_workers)
     optimizer = _optimizer(model)
     parts: list[float] = []

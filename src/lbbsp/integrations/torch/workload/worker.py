@@ -53,7 +53,7 @@ def main(path: str) -> None:
     def before(iteration: int) -> None:
         if not psutil.pid_exists(job.launcher_pid):
             raise SystemExit("the launcher is gone")
-        if job.change_at is not None and iteration in {0, job.change_at}:
+        if iteration == job.change_at or (iteration == 0 and (job.restart_shares or job.change_at is not None)):
             number = next(asked)
             if rank == 0:
                 what = "change" if iteration else "start"
@@ -67,7 +67,7 @@ def main(path: str) -> None:
         if mode == "plain":
             parts = run_plain(job, rank, workers, data, records, before)
         else:
-            parts = run_balanced(job, data, records, before)
+            parts = run_balanced(job, data, records, before, policy="auto" if mode == "balanced" else mode)
         total = torch.tensor(parts, dtype=torch.float64)
         dist.all_reduce(total)
         losses.append(total.tolist())
