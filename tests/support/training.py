@@ -119,5 +119,5 @@ def train_balanced(
         "losses": losses,
         "seen": seen,
         "sizes": sizes,
-        "lag": balancer._runtime_or_raise().lag,
+        "lag": balancer._loop.runtime.lag,
     }

@@ -55,8 +55,8 @@ def run(rank: int, workers: int, where: str, folder: str | None, observe: bool =
         if where == "mean":
             balancer.mean(loss.detach())
         loss.backward()
-        assert balancer._step is not None
-        times.append(balancer._step.compute_s)
+        assert balancer._loop.step is not None
+        times.append(balancer._loop.step.compute_s)
     balancer.close()
     return times
 
@@ -121,8 +121,8 @@ def means(rank: int, workers: int) -> list[Any]:
             out.append(mean.tolist())
             out.append(balancer.mean(torch.tensor(rank)))
             out.append((balancer.weight, balancer.share))
-        balancer._ddp.module(torch.ones(1, 1))  # type: ignore[union-attr]
-        balancer._ddp(torch.ones(1, 1)).sum().backward()  # type: ignore[misc]
+        balancer._weighted.ddp.module(torch.ones(1, 1))  # type: ignore[union-attr]
+        balancer._weighted.ddp(torch.ones(1, 1)).sum().backward()  # type: ignore[union-attr]
     balancer.close()
     return out
 

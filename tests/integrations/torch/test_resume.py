@@ -134,9 +134,9 @@ def predictors_after_resume(rank: int, workers: int) -> tuple[float, float]:
     again = LoadBalancer(DDP(nn.Linear(1, 1)), global_batch_size=16, settings=Settings(warm_up=0))
     again.data_loader(make_dataset(64))
     again.load_state_dict(json.loads(state))
-    forecaster = again._runtime_or_raise().forecaster
+    forecaster = again._loop.runtime.forecaster
     after = float(forecaster.predictor.forecast(forecaster._state).mean[0])
-    sizes = again._runtime_or_raise().sizes(again._next_step).tolist() == decision.allocation.sizes.tolist()
+    sizes = again._loop.runtime.sizes(again._loop.next_step).tolist() == decision.allocation.sizes.tolist()
     assert sizes
     balancer.close()
     again.close()

@@ -9,8 +9,9 @@ except ImportError as error:  # pragma: no cover - exercised in an environment w
         'lbbsp.torch needs PyTorch, which is not installed: pip install "lbbsp[torch]"'
     ) from error
 
-from lbbsp.integrations.torch.balancer import Limits, LoadBalancer
+from lbbsp.integrations.torch.balancer import LoadBalancer
 from lbbsp.integrations.torch.exchange import TorchExchange
+from lbbsp.integrations.torch.limits import Limits
 from lbbsp.integrations.torch.loader import BalancedLoader
 
 __all__ = ["BalancedLoader", "Limits", "LoadBalancer", "TorchExchange"]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,9 +21,7 @@ from lbbsp.core.allocate import short_split
 from lbbsp.core.order import EpochPlan, global_order, worker_slice
 from lbbsp.core.types import IntArray
 from lbbsp.errors import ConfigurationError, ResumeError
-
-if TYPE_CHECKING:
-    from lbbsp.integrations.torch.balancer import LoadBalancer
+from lbbsp.integrations.torch.loop import Loop
 
 __all__ = ["BalancedLoader", "LoaderSpec"]
 
@@ -115,8 +113,8 @@ class BalancedLoader:
     the loader workers and the chunks are concatenated, which gives the same batch.
     """
 
-    def __init__(self, balancer: LoadBalancer, dataset: Dataset[Any], spec: LoaderSpec) -> None:
-        self._balancer, self.dataset, self._spec = balancer, dataset, spec
+    def __init__(self, loop: Loop, dataset: Dataset[Any], spec: LoaderSpec) -> None:
+        self._loop, self.dataset, self._spec = loop, dataset, spec
         self.epoch = 0
         self._position = 0  # iterations of this epoch that were handed out
         self._resume = False
@@ -132,7 +130,7 @@ class BalancedLoader:
             options["prefetch_factor"] = spec.chunks // spec.num_workers
         if options.get("generator") is None:
             # Worker seeds differ between ranks, so that ranks do not repeat one another's augmentations.
-            seed = np.random.SeedSequence([spec.seed, balancer.rank]).generate_state(1, np.uint64)[0]
+            seed = np.random.SeedSequence([spec.seed, loop.rank]).generate_state(1, np.uint64)[0]
             options["generator"] = torch.Generator().manual_seed(int(seed) >> 1)
         collate = _ChunkCollate(raw=self._collate is not default_collate) if spec.num_workers else self._collate
         self._torch_loader: DataLoader[Any] | None = DataLoader(
@@ -158,33 +156,33 @@ class BalancedLoader:
         if not self._resume:
             self._position = 0
         self._resume = False
-        spec, balancer, torch_loader = self._spec, self._balancer, self._torch_loader
+        spec, loop, torch_loader = self._spec, self._loop, self._torch_loader
         if torch_loader is None:
             raise ConfigurationError("the balancer is closed: make a new one")
         self._order = global_order(spec.plan.length, seed=spec.seed, epoch=self.epoch, shuffle=spec.shuffle)
-        balancer._enter(self)
+        loop.enter(self)
         try:
             first = self._position
-            self._first_step = balancer._next_step
+            self._first_step = loop.next_step
             chunks: Iterator[Any] | None = None
             for k in range(first, spec.plan.iterations):
-                balancer._boundary()
-                balancer._ask()
+                loop.boundary()
+                loop.ask()
                 if chunks is None:
                     chunks = iter(torch_loader)
                 batch = self._assemble(chunks)
                 self._position = k + 1
                 sizes, total = self._sizes(k, first)
-                balancer._hand_out(epoch=self.epoch, sizes=sizes, total=total)
+                loop.hand_out(epoch=self.epoch, sizes=sizes, total=total)
                 yield batch
-            balancer._boundary()
+            loop.boundary()
         finally:
-            balancer._leave(self)
+            loop.leave(self)
         self.epoch, self._position = self.epoch + 1, 0
 
     def _sizes(self, k: int, first: int) -> tuple[IntArray, int]:
         """All ranks' sizes in iteration k of this epoch, and their sum."""
-        runtime = self._balancer._runtime_or_raise()
+        runtime = self._loop.runtime
         sizes = runtime.sizes(self._first_step + k - first)
         total = self._spec.plan.total(k)
         return short_split(sizes, total, runtime.problem.bounds), total
@@ -195,7 +193,7 @@ class BalancedLoader:
         assert order is not None
         for k in range(first, self._spec.plan.iterations):
             sizes, _ = self._sizes(k, first)
-            mine = worker_slice(self._spec.plan.positions(k), sizes, self._balancer.rank)
+            mine = worker_slice(self._spec.plan.positions(k), sizes, self._loop.rank)
             positions = mine or self._spec.plan.positions(k)[:1]
             indices = order[positions.start : positions.stop].tolist()
             n = self._spec.chunks

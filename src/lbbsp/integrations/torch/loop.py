@@ -1,0 +1,163 @@
+"""The training loop as one rank sees it: boundary, batch, report, iteration after iteration."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from lbbsp.core.types import IntArray
+from lbbsp.core.weights import mean_weight, share
+from lbbsp.errors import ConfigurationError
+from lbbsp.integrations.torch.timing import Stopwatch
+from lbbsp.recorder import Recorder, Step
+from lbbsp.runtime import Runtime
+from lbbsp.telemetry.sensors import Sensors
+
+__all__ = ["Batch", "Loop"]
+
+
+@dataclass(slots=True)
+class Batch:
+    """The batch in work on this rank.
+
+    Args:
+        step: k, counted over all epochs.
+        size: x_i, samples that count.
+        processed: samples that are run; 1 where ``size`` is 0.
+        total: samples of the global batch.
+    """
+
+    step: int
+    size: int
+    processed: int
+    total: int
+
+
+class Loop:
+    """Where this rank is, and what it measured; the loader and the gradients' hooks drive it.
+
+    Args:
+        rank: this rank.
+        workers: W.
+        stopwatch: of local compute.
+        recorder: takes in iterations.
+        sensors: of the machine's load.
+        reports_itself: whether the gradients' hooks call `gradients_ready`, or the script `LoadBalancer.report`.
+    """
+
+    def __init__(
+        self,
+        *,
+        rank: int,
+        workers: int,
+        stopwatch: Stopwatch,
+        recorder: Recorder,
+        sensors: Sensors,
+        reports_itself: bool,
+    ) -> None:
+        self.rank, self.workers = rank, workers
+        self.stopwatch, self.recorder, self.sensors = stopwatch, recorder, sensors
+        self.reports_itself = reports_itself
+        self.runtime_or_none: Runtime | None = None
+        self.next_step = 0
+        self.batch: Batch | None = None
+        self.step: Step | None = None
+        self.active: object | None = None
+        self.forwarded = False
+        """A forward pass that needs gradients has run since the batch was handed out."""
+        self._carried = 0  # samples of earlier batches whose gradients only accumulate, in the current lap
+
+    @property
+    def runtime(self) -> Runtime:
+        """The runtime, or ConfigurationError before the first loader."""
+        if self.runtime_or_none is None:
+            raise ConfigurationError("no data loader yet: call balancer.data_loader(dataset) first")
+        return self.runtime_or_none
+
+    # -- as the loader drives it -----------------------------------------------------------------------------
+
+    def enter(self, source: object) -> None:
+        """An epoch of ``source`` begins."""
+        if self.active is not None and self.active is not source:
+            raise ConfigurationError("another loader of this balancer is in the middle of an epoch: finish it first")
+        self.active = source
+
+    def leave(self, source: object) -> None:
+        """It has ended."""
+        if self.active is source:
+            self.active = None
+
+    def boundary(self) -> None:
+        """All ranks meet: take in the reports of the iteration that ended, and decide."""
+        if self.step is not None:
+            self.step.ended_s = time.perf_counter()
+            if not self.reports_itself and not self.step.reported:
+                raise ConfigurationError(
+                    "balancer.report() was not called in this iteration: without a DistributedDataParallel model, "
+                    "call it after each backward pass, before your own gradient reduction"
+                )
+        self.runtime.boundary()
+        if self.step is not None:
+            self.recorder.iteration(self.step)
+            accumulates = self.batch is not None and self.forwarded and not self.step.reported
+            self._carried = self._carried + self.batch.processed if accumulates and self.batch else 0
+            self.step = None
+
+    def ask(self) -> None:
+        """The batch is being asked for: local compute begins."""
+        self.step = Step(iteration=self.next_step, asked_s=time.perf_counter())
+        if not self._carried:  # an accumulating batch ends without a wait, so its lap goes on
+            self.stopwatch.start()
+        self.forwarded = False
+
+    def hand_out(self, *, epoch: int, sizes: IntArray, total: int) -> None:
+        """This rank has its batch."""
+        size = int(sizes[self.rank])
+        self.batch = Batch(self.next_step, size, max(size, 1), total)
+        if self.step is not None:
+            self.step.epoch, self.step.size, self.step.total = epoch, size, total
+            self.step.input_s = time.perf_counter() - self.step.asked_s
+        self.next_step += 1
+
+    # -- as the gradients drive it ---------------------------------------------------------------------------
+
+    def waited(self, seconds: float) -> None:
+        """Take ``seconds`` of waiting for other ranks out of the local compute."""
+        self.stopwatch.exclude(seconds)
+        if self.step is not None:
+            self.step.wait_s += seconds
+
+    def gradients_ready(self) -> None:
+        """The last gradient is ready on this rank: report, once an iteration."""
+        if self.batch is not None and self.step is not None and not self.step.reported:
+            self._report(self.batch, self.step)
+
+    def gradients_reduced(self) -> None:
+        """The last gradient is reduced over all ranks."""
+        if self.step is not None:
+            self.step.reduced_s = time.perf_counter()
+
+    def _report(self, batch: Batch, step: Step) -> None:
+        lap = self.stopwatch.stop(batch.processed + self._carried)
+        step.reported = True
+        step.ready_s = time.perf_counter()
+        step.compute_s = lap.seconds
+        at_hand = self.sensors.latest
+        step.cpu, step.memory = at_hand.cpu, at_hand.memory
+        self.runtime.report(step.iteration, lap.size, lap.seconds, cpu=at_hand.cpu, memory=at_hand.memory)
+
+    # -- what the batch in work weighs -------------------------------------------------------------------------
+
+    @property
+    def weight(self) -> float:
+        """``W x_i / X``; 1 before the first batch."""
+        if self.batch is None:
+            return 1.0
+        return mean_weight(self.batch.size, self.batch.total, self.workers)
+
+    @property
+    def share(self) -> float:
+        """``x_i / X``; 1 / W before the first batch."""
+        if self.batch is None:
+            return 1.0 / self.workers
+        return share(self.batch.size, self.batch.total)

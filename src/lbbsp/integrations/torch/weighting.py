@@ -1,0 +1,115 @@
+"""A DDP model whose gradients carry their batch's weight: by its communication hook, or where they are made."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from lbbsp.errors import ConfigurationError
+from lbbsp.exchange import Exchange
+from lbbsp.integrations.torch.exchange import TorchExchange
+from lbbsp.integrations.torch.hook import CommHook, weighted_hook
+from lbbsp.integrations.torch.loop import Loop
+
+__all__ = ["WeightedDdp"]
+
+
+class WeightedDdp:
+    """Weights the gradients of one DDP model, and watches its passes.  `register`, then `attach`.
+
+    Args:
+        ddp: the model.
+        group: its process group.
+        exchange: names who is missing when the reduction fails.
+    """
+
+    def __init__(self, ddp: DistributedDataParallel, group: dist.ProcessGroup, exchange: Exchange) -> None:
+        self.ddp, self._group, self._exchange = ddp, group, exchange
+        self._loop_or_none: Loop | None = None
+        self._at_source = False
+        self._handles: list[torch.utils.hooks.RemovableHandle] = []
+        self._called_s = math.nan
+
+    def register(self, comm_hook: tuple[Any, CommHook] | None) -> None:
+        """Register our communication hook, around the user's; ConfigurationError if the model has one."""
+        try:
+            self.ddp.register_comm_hook(None, weighted_hook(self, self._group, comm_hook))
+        except (RuntimeError, TypeError, ValueError) as error:
+            raise ConfigurationError(
+                f"the model's gradient reduction cannot be hooked ({str(error).splitlines()[0]}); if you registered a "
+                "communication hook, pass it as LoadBalancer(comm_hook=(state, hook)) instead"
+            ) from error
+        self.ddp._lbbsp_balanced = True  # type: ignore[assignment]
+
+    def attach(self, loop: Loop) -> None:
+        """Watch the forward passes: for gradients that only accumulate, and for DDP's own waits."""
+        self._loop_or_none = loop
+        self._handles.append(self.ddp.register_forward_pre_hook(self._before_forward, prepend=True))
+        # Between being called and running the module DDP sends rank 0's buffers to all ranks, and once rebuilds
+        # its buckets together with them: waits, not compute.
+        self._handles.append(self.ddp.module.register_forward_pre_hook(self._before_module, prepend=True))
+
+    def detach(self) -> None:
+        """Stop watching; the gradients stay weighted."""
+        for handle in self._handles:
+            handle.remove()
+
+    @property
+    def _loop(self) -> Loop:
+        if self._loop_or_none is None:
+            raise ConfigurationError("the model is not attached to a balancer's loop")
+        return self._loop_or_none
+
+    def _before_forward(self, ddp: torch.nn.Module, _: Any) -> None:
+        if not torch.is_grad_enabled():
+            return
+        self._called_s = time.perf_counter()
+        self._loop.forwarded = True
+        if not self.ddp.require_backward_grad_sync and not self._at_source:
+            self._weigh_at_source()
+
+    def _before_module(self, module: torch.nn.Module, _: Any) -> None:
+        if torch.is_grad_enabled() and not math.isnan(self._called_s):
+            self._loop.waited(time.perf_counter() - self._called_s)
+            self._called_s = math.nan
+
+    def _weigh_at_source(self) -> None:
+        """Gradients accumulate over batches of unequal weight: weigh each as it is made, from now on.
+
+        The reduction sees only the accumulated sum, which one weight cannot make right.
+        """
+        self._at_source = True
+        for parameter in self.ddp.parameters():
+            if parameter.requires_grad:
+                self._handles.append(parameter.register_hook(self._weighted))
+
+    def _weighted(self, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient * self._loop.weight if self._loop.active is not None else gradient
+
+    # -- `GradientEvents` ---------------------------------------------------------------------------------------
+
+    def share_for_bucket(self) -> float:
+        """See `GradientEvents`."""
+        loop = self._loop_or_none
+        if loop is None or loop.batch is None or loop.active is None or self._at_source:
+            return 1.0 / self._exchange.workers  # outside the loop gradients are averaged as in plain DDP
+        return loop.share
+
+    def gradients_ready(self) -> None:
+        """See `GradientEvents`."""
+        self._loop.gradients_ready()
+
+    def gradients_reduced(self) -> None:
+        """See `GradientEvents`."""
+        self._loop.gradients_reduced()
+
+    def reduction_failed(self, error: RuntimeError) -> BaseException:
+        """See `GradientEvents`."""
+        if isinstance(self._exchange, TorchExchange):
+            return self._exchange.lost("the gradients", error, limit="as long as the process group lets it")
+        return error
