@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,25 +31,16 @@ MANY = 500_000
 """Worker iterations above which the event-driven schemes are run only when asked for: they take minutes."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """A scheme's line in the table and in the figures."""
-
-    run: Timeline
-    took_s: float
-
-    def figures(self, bsp_s: float, oracle_s: float) -> dict[str, Any]:
-        run, outcome = self.run, self.run.outcome
-        return {
-            "scheme": run.scheme,
-            "batch_s": run.batch_s,
-            "total_s": run.total_s,
-            "speedup": bsp_s / run.batch_s,
-            "efficiency": oracle_s / run.batch_s,
-            "wasted_samples": run.wasted,
-            "moves": outcome.moves if outcome else None,
-            "simulated_in_s": self.took_s,
-        }
+def _figures(run: Timeline, took_s: float) -> dict[str, Any]:
+    """A scheme's line; the run itself, which is large for many workers, is not kept."""
+    return {
+        "scheme": run.scheme,
+        "batch_s": run.batch_s,
+        "total_s": run.total_s,
+        "wasted_samples": run.wasted,
+        "moves": run.outcome.moves if run.outcome else None,
+        "simulated_in_s": took_s,
+    }
 
 
 def simulate(
@@ -110,7 +100,8 @@ def simulate(
         wanted[1] = Balanced(
             policy=resolve_policy(names[0].partition("/")[2]), label=names[0], on_decision=decisions.append
         )
-    rows, notes = [], [note] if note else []
+    figures: list[dict[str, Any]] = []
+    notes = [note] if note else []
     if scheme is None and len(others) < len(USUAL):
         notes.append(
             f"asp, ssp and flexrr left out: {size:,} worker iterations take minutes; ask for them by --scheme."
@@ -124,11 +115,12 @@ def simulate(
                 raise
             notes.append(f"{each.name} left out: {error}.")
             continue
-        rows.append(_Row(run, time.perf_counter() - started))
-    bsp_s, oracle_s = rows[0].run.batch_s, rows[-1].run.batch_s
-    if record is not None and (outcome := rows[1].run.outcome) is not None:
-        write_record(record, job, outcome, decisions, policy=names[0].partition("/")[2])
-    figures = [row.figures(bsp_s, oracle_s) for row in rows]
+        figures.append(_figures(run, time.perf_counter() - started))
+        if record is not None and each is wanted[1] and run.outcome is not None:
+            write_record(record, job, run.outcome, decisions, policy=names[0].partition("/")[2])
+    bsp_s, oracle_s = figures[0]["batch_s"], figures[-1]["batch_s"]
+    for row in figures:
+        row |= {"speedup": bsp_s / row["batch_s"], "efficiency": oracle_s / row["batch_s"]}
     write_json(json, "simulate", {"source": str(source), "notes": notes, "schemes": figures})
     console.print(_table(source, figures))
     console.print(f"The bound, what a clairvoyant split would bring: {bsp_s / oracle_s:.2f}x.")

@@ -10,7 +10,7 @@ from lbbsp.cli.reproduce.section import Context, Section
 from lbbsp.core.policy import resolve_policy
 from lbbsp.core.time_models import AffineTimes
 from lbbsp.core.types import FloatArray
-from lbbsp.sim.schemes import Balanced, Bsp, Job
+from lbbsp.sim.schemes import Balanced, Bsp, Job, Oracle
 from lbbsp.sim.truth import ModelTruth, wandering
 
 __all__ = ["maps"]
@@ -30,17 +30,15 @@ def maps(context: Context) -> Section:
             context.say(f"maps: noise {noise:g}, spread {spread:g}")
             for correlation in CORRELATIONS:
                 job = _job(iterations, spread, correlation, noise, context.seed)
-                bsp, balanced = Bsp().run(job), Balanced(policy=auto).run(job)
-                oracle = balanced.outcome
-                assert oracle is not None
+                bsp, balanced, oracle = (s.run(job).batch_s for s in (Bsp(), Balanced(policy=auto), Oracle()))
                 rows.append(
                     [
                         noise,
                         spread,
                         correlation,
-                        bsp.batch_s / balanced.batch_s,
-                        bsp.batch_s * iterations / float(oracle.oracle_s.sum()),
-                        oracle.efficiency,
+                        bsp / balanced,
+                        bsp / oracle,
+                        oracle / balanced,
                     ]
                 )
     return Section(
@@ -54,8 +52,8 @@ def maps(context: Context) -> Section:
             f"{WORKERS} workers; the logarithm of each speed wanders with the given standard deviation (spread) and "
             "correlation time; noise is a relative error of each single time that nobody can foresee. Balancing pays "
             "where speeds differ for longer than an iteration. Where they are drawn anew in each (correlation 1), what "
-            "was slow is no guide to what will be, and the best to be had is the equal split. The oracle does not "
-            "foresee the noise.",
+            "was slow is no guide to what will be, and the best to be had is the equal split. The oracle knows "
+            "the speeds, not the noise.",
         ],
     )
 
