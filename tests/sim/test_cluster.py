@@ -155,6 +155,14 @@ BROKEN = {
         r"workers\[0\].profile: sizes = \[2, 1\] do not ascend; sort",
     ),
     "granularity": ("granularity = 3\n" + TWO, "40 is not divisible by the granularity 3; take 39 or 42"),
+    "a run too long": (
+        TWO.replace("= 20", "= 200000000"),
+        "400000000 worker iterations.*lower iterations to 100000000",
+    ),
+    "a repeated trace of a run too long": (
+        TWO.replace("= 20", "= 200000000000") + 'trace = {kind = "availability", values = [1.0], repeat = true}\n',
+        "lower iterations to 100000000",
+    ),
     "a table too large": (
         (HEAD + "[[workers]]\ncount = 100000\nprofile = {sizes = [1, 2], times_s = [1.0, 2.0]}\n").replace(
             "40", "100000"

@@ -14,10 +14,12 @@ from lbbsp.sim.cluster.schema import ClusterSpec, ProfileSpec, WorkerSpec
 from lbbsp.sim.schemes import Gradients, Job, Scheme, Timeline
 from lbbsp.sim.truth import ModelTruth, wandering
 
-__all__ = ["Cluster", "Span", "build"]
+__all__ = ["Cluster", "Span", "build", "check_size"]
 
 MOST_TABLE = 50_000_000
 """Entries in a table of profiled times (400 MB)."""
+MOST_RECORD = 200_000_000
+"""Worker iterations in one run; a record of them takes some 5 GB."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -82,6 +84,16 @@ class Cluster:
             global_batch_size=self.description.global_batch_size,
             list_gradients=gradients,
             wasted=sum(run.wasted for run in runs),
+        )
+
+
+def check_size(spec: ClusterSpec, name: str) -> None:
+    """Raise ConfigurationError if a record of the run would not fit into memory."""
+    workers = sum(worker.count for worker in spec.workers)
+    if workers * spec.iterations > MOST_RECORD:
+        raise ConfigurationError(
+            f"{name}: {workers} workers for {spec.iterations} iterations are {workers * spec.iterations} worker "
+            f"iterations, of at most {MOST_RECORD}; lower iterations to {max(1, MOST_RECORD // workers)}"
         )
 
 

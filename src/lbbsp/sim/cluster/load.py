@@ -16,7 +16,7 @@ import numpy as np
 
 from lbbsp.core.types import FloatArray
 from lbbsp.errors import ConfigurationError
-from lbbsp.sim.cluster.build import Cluster, build
+from lbbsp.sim.cluster.build import Cluster, build, check_size
 from lbbsp.sim.cluster.schema import ClusterSpec, TraceSpec
 
 __all__ = ["cluster_of", "load_cluster"]
@@ -74,6 +74,7 @@ def cluster_of(text: str, *, name: str = "cluster", folder: Path = Path(), itera
         raise ConfigurationError(f"{name}: {key}{_value_at(raw, key)}: {problem}; {remedy}") from error
     if iterations is not None:
         spec = msgspec.structs.replace(spec, iterations=iterations)
+    check_size(spec, name)
     traces: dict[int, FloatArray] = {}
     for n, worker in enumerate(spec.workers):
         if worker.trace is not None:
@@ -116,7 +117,7 @@ def _values(trace: TraceSpec, folder: Path, iterations: int) -> FloatArray:
         )
     if trace.kind == "cpu_percent":
         values = np.maximum(0.05, 1 - values / 100)
-    course = np.repeat(values, trace.hold)
+    course = np.repeat(values[:iterations], min(trace.hold, iterations))
     if course.size < iterations:
         if not trace.repeat:
             raise ConfigurationError(
