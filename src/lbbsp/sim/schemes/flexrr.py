@@ -39,7 +39,7 @@ class FlexRr:
         ConfigurationError: a value is out of its range.
 
     Source: A. Harlap et al., "Addressing the straggler problem for iterative convergent parallel ML", SoCC 2016,
-    section 4 (RapidReassignment), with its settings of 20%, 2.5% and 5%.  Simplified here: progress is reported
+    (RapidReassignment), with its settings of 20%, 2.5% and 5%.  Simplified here: progress is reported
     at the end of a worker's share only, and a helper's pieces are computed on the helpee's parameters.
     """
 
