@@ -9,6 +9,7 @@ from lbbsp.core.policy import Equal, Policy, Proportional
 from lbbsp.core.predict import AdaptiveEma, Ema, LastValue, Predictor
 from lbbsp.errors import (
     AllocationMismatchError,
+    BatchTooLargeError,
     ConfigurationError,
     ExchangeError,
     InfeasibleBoundsError,
@@ -23,6 +24,7 @@ from lbbsp.runtime import Settings
 __all__ = [
     "AdaptiveEma",
     "AllocationMismatchError",
+    "BatchTooLargeError",
     "ConfigurationError",
     "Ema",
     "Equal",

@@ -13,5 +13,6 @@ from lbbsp.integrations.torch.balancer import LoadBalancer
 from lbbsp.integrations.torch.exchange import TorchExchange
 from lbbsp.integrations.torch.limits import Limits
 from lbbsp.integrations.torch.loader import BalancedLoader
+from lbbsp.integrations.torch.memory import Memory
 
-__all__ = ["BalancedLoader", "Limits", "LoadBalancer", "TorchExchange"]
+__all__ = ["BalancedLoader", "Limits", "LoadBalancer", "Memory", "TorchExchange"]

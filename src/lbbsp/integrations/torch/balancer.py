@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import math
 import time
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ import lbbsp
 from lbbsp.core.policy import Policy, Problem, resolve_policy
 from lbbsp.core.types import Bounds
 from lbbsp.engine import Decision
-from lbbsp.errors import ConfigurationError, ExchangeError
+from lbbsp.errors import ConfigurationError, ExchangeError, InfeasibleBoundsError
 from lbbsp.exchange import Exchange
 from lbbsp.integrations.torch import checkpoint
 from lbbsp.integrations.torch.agreement import agree
@@ -29,6 +31,7 @@ from lbbsp.integrations.torch.hook import CommHook
 from lbbsp.integrations.torch.limits import Limits, own_bounds
 from lbbsp.integrations.torch.loader import BalancedLoader, LoaderSpec
 from lbbsp.integrations.torch.loop import Loop
+from lbbsp.integrations.torch.memory import MemoryDesk, explained
 from lbbsp.integrations.torch.timing import stopwatch_for
 from lbbsp.integrations.torch.weighting import WeightedDdp
 from lbbsp.recorder import Recorder
@@ -92,16 +95,17 @@ class LoadBalancer:
         self._settings = settings or Settings()
         self._limits = limits or Limits()
         self._global_batch_size = global_batch_size
+        device = next((p.device for p in model.parameters()), torch.device("cpu")) if model else torch.device("cpu")
         self._exchange: Exchange = TorchExchange.beside(group, time_limit_s=self._settings.time_limit_s)
         self._closed = False
         self._loaders: list[BalancedLoader] = []
         self._weighted = WeightedDdp(ddp, group, self._exchange) if ddp is not None else None
+        self._memory = MemoryDesk(self._limits.memory, device)
         try:
             self._policy, self._problem = self._agree(model, policy, comm_hook)
         except BaseException:
             self._exchange.close()
             raise
-        device = next((p.device for p in model.parameters()), torch.device("cpu")) if model else torch.device("cpu")
         self._recorder = Recorder.open(
             telemetry,
             rank=self.rank,
@@ -116,8 +120,10 @@ class LoadBalancer:
             stopwatch=stopwatch_for(device),
             recorder=self._recorder,
             sensors=Sensors(gpu=device.index if device.type == "cuda" else None),
+            memory=self._memory,
             reports_itself=ddp is not None,
         )
+        self._memory.open(self._exchange, group, self._problem, in_work=self._loop.in_work)
         if self._weighted is not None:
             self._weighted.attach(self._loop)
         atexit.register(self.close)  # gloo's threads must end before the interpreter does
@@ -135,7 +141,8 @@ class LoadBalancer:
             if isinstance(x, bool) or not isinstance(x, int) or x < 1:
                 raise ConfigurationError(f"global_batch_size={x!r}: must be an integer of 1 or more")
             chosen.append(resolve_policy(policy))
-            bounds = own_bounds(limits, x)
+            cap = self._memory.read_cap(self.rank, limits.max_size)
+            bounds = own_bounds(limits, x, None if limits.memory.micro_batches else cap)
             if model is not None and getattr(model, "_lbbsp_balanced", False):
                 raise ConfigurationError(
                     "the model already has a LoadBalancer: use that one, or wrap the module in a new "
@@ -162,10 +169,14 @@ class LoadBalancer:
                 "granularity": limits.granularity,
                 "settings": asdict(self._settings),
             }
-            return same, bounds
+            return same, (bounds, self._memory.cap_and_origin())
 
-        lo, hi = zip(*agree(self._exchange, check), strict=True)
-        return chosen[0], Problem(x, Bounds(np.array(lo), np.array(hi), limits.granularity))
+        bounds, caps = zip(*agree(self._exchange, check), strict=True)
+        lo, hi = np.array(bounds).T
+        try:
+            return chosen[0], Problem(x, Bounds(lo, hi, limits.granularity))
+        except InfeasibleBoundsError as error:
+            raise explained(error, caps) from None
 
     def data_loader(
         self,
@@ -334,11 +345,27 @@ class LoadBalancer:
         """
         self._loop.boundary()
 
+    @contextlib.contextmanager
+    def guard(self) -> Iterator[None]:
+        """Wrap a step, or the whole loop, to get one error on every rank if any runs out of memory.
+
+        A script that lets its errors end it needs no guard: they are seen on their way out.
+
+        Raises:
+            BatchTooLargeError: some rank ran out of memory; names it, its batch and its new cap.
+        """
+        try:
+            yield
+        except Exception as error:
+            self._memory.raise_translated(error)
+            raise
+
     def close(self) -> None:
         """Release the exchange and the record; the model's gradients stay weighted.  Idempotent."""
         if self._closed:
             return
         self._closed = True
+        self._memory.close()
         atexit.unregister(self.close)
         if self._weighted is not None:
             self._weighted.detach()
@@ -352,6 +379,10 @@ class LoadBalancer:
         """For use in a ``with`` block."""
         return self
 
-    def __exit__(self, *_: object) -> None:
-        """Close."""
-        self.close()
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        """Close; an error that a rank's memory has caused becomes `BatchTooLargeError`."""
+        try:
+            if isinstance(error, Exception):
+                self._memory.raise_translated(error)
+        finally:
+            self.close()

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -34,6 +35,7 @@ _made: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
 
 _ROLL_CALL_POLL_S = 0.5
 _ROLL_CALL_LIMIT_S = 3.0
+_LISTEN_EVERY_S = 1.0
 
 
 class TorchExchange:
@@ -70,6 +72,8 @@ class TorchExchange:
         self._work: dist.Work | None = None
         self._progress = -1
         self._closed = threading.Event()
+        self._on_announcement: Callable[[], None] = lambda: None
+        self._as_error: Callable[[str], BaseException] = ExchangeError
         self._steward = threading.Thread(target=self._answer_roll_calls, name="lbbsp-roll-call", daemon=True)
         self._steward.start()
 
@@ -86,7 +90,9 @@ class TorchExchange:
         limit_s = checked_time_limit(time_limit_s)
         names = dist.get_process_group_ranks(group)
         key = "-".join(map(str, names))
-        store = PrefixStore(f"lbbsp/{key}/{next(_made[key])}", _get_default_store())
+        # torchrun may hand the same store to each start of a job, with what earlier starts left in it.
+        start = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        store = PrefixStore(f"lbbsp/{start}/{key}/{next(_made[key])}", _get_default_store())
         rank, workers = dist.get_rank(group), len(names)
         try:
             store.set(f"hello/{rank}", "1")
@@ -136,13 +142,23 @@ class TorchExchange:
         return received
 
     def _wait(self, work: dist.Work, what: str) -> None:
-        try:
-            work.wait(timedelta(seconds=self.time_limit_s))
-        except RuntimeError as error:
-            raise self.lost(what, error) from error
+        deadline_s = time.monotonic() + self.time_limit_s
+        while True:
+            left_s = max(0.001, deadline_s - time.monotonic())
+            try:
+                work.wait(timedelta(seconds=min(_LISTEN_EVERY_S, left_s)))
+            except RuntimeError as error:
+                # A wait is cut into slices, between which this rank can hear that another has failed.
+                if left_s <= _LISTEN_EVERY_S or work.is_completed() or self.announced() is not None:
+                    raise self.lost(what, error) from error
+            else:
+                return
 
-    def lost(self, what: str, error: BaseException, *, limit: str = "") -> RankLostError:
-        """Find out who is missing; the error to raise.  Takes a few seconds at most."""
+    def lost(self, what: str, error: BaseException, *, limit: str = "") -> BaseException:
+        """Find out who is missing, or what was announced; the error to raise.  Takes a few seconds at most."""
+        announced = self.announced()
+        if announced is not None:
+            return self._as_error(announced)
         absent, late = self._roll_call()
         parts = []
         if absent:
@@ -174,11 +190,47 @@ class TorchExchange:
         return absent, late
 
     def _answer_roll_calls(self) -> None:
+        answered = False
         with contextlib.suppress(RuntimeError):  # the store is gone: nobody is left to answer
             while not self._closed.wait(_ROLL_CALL_POLL_S):
-                if self._store.check(["roll-call"]):
+                if not answered:
+                    if not self._store.check(["roll-call"]):
+                        continue
                     self._store.set(f"here/{self.rank}", str(self._progress))
+                    answered = True
+                if self._store.check(["announcement"]):
+                    self._on_announcement()
+                    self._store.set(f"heard/{self.rank}", "1")
                     return
+
+    def listen(self, on_announcement: Callable[[], None], as_error: Callable[[str], BaseException]) -> None:
+        """Be told of announcements.
+
+        Args:
+            on_announcement: called in a thread once a rank (this one too) has announced something.
+            as_error: makes the error of an announced text, which then ends every wait for the others.
+        """
+        self._on_announcement, self._as_error = on_announcement, as_error
+
+    def announce(self, text: str) -> str:
+        """Tell all ranks; wait a few seconds at most until they have heard.  The first text announced by any."""
+        with contextlib.suppress(RuntimeError):  # the store is gone, and all ranks with it
+            first = self._store.compare_set("announcement", "", text).decode()
+            self._store.set("roll-call", "1")  # which makes them look
+            deadline_s = time.monotonic() + min(_ROLL_CALL_LIMIT_S, self.time_limit_s)
+            waiting = {f"heard/{rank}" for rank in range(self.workers) if rank != self.rank}
+            while waiting and time.monotonic() < deadline_s:
+                time.sleep(_ROLL_CALL_POLL_S / 10)
+                waiting = {key for key in waiting if not self._store.check([key])}
+            return first
+        return text
+
+    def announced(self) -> str | None:
+        """What a rank has announced; None if none has."""
+        with contextlib.suppress(RuntimeError):
+            if self._store.check(["announcement"]):
+                return self._store.get("announcement").decode()
+        return None
 
     def close(self) -> None:
         """End the roll-call thread and release the group; idempotent."""

@@ -13,6 +13,8 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import GradBucket
 
+from lbbsp.integrations.torch.memory.failure import outcome_of
+
 __all__ = ["CommHook", "GradientEvents", "weighted_hook"]
 
 CommHook = Callable[[Any, GradBucket], torch.futures.Future[torch.Tensor]]
@@ -33,8 +35,12 @@ class GradientEvents(Protocol):
         """The last bucket is reduced over all ranks."""
         ...
 
+    def breakable(self, future: torch.futures.Future[Any]) -> torch.futures.Future[Any]:
+        """A future of ``(value, error)`` of ``future`` that is done early, with ``(None, None)``, if a rank fails."""
+        ...
+
     def reduction_failed(self, error: RuntimeError) -> BaseException:
-        """The error to raise in place of ``error``, naming who is missing."""
+        """The error to raise in place of ``error``, naming who is missing or has failed."""
         ...
 
 
@@ -59,16 +65,20 @@ def weighted_hook(
         if last:
             events.gradients_ready()
 
-        def reduced(done: torch.futures.Future[Any]) -> torch.Tensor:
-            try:
-                value = done.value()
-            except RuntimeError as error:
+        def reduced(outcome: tuple[Any, RuntimeError | None]) -> torch.Tensor:
+            value, error = outcome
+            if value is None:
+                error = error or RuntimeError("a rank has failed")
                 raise events.reduction_failed(error) from error
             if last:
                 events.gradients_reduced()
             return value if isinstance(value, torch.Tensor) else value[0]
 
-        weighted: torch.futures.Future[torch.Tensor] = future.then(reduced)
+        weighted: torch.futures.Future[torch.Tensor]
+        if buffer.is_cuda:  # there the host does not wait here, and the future carries the streams to wait for
+            weighted = future.then(lambda done: reduced(outcome_of(done)))
+        else:
+            weighted = events.breakable(future).then(lambda done: reduced(done.value()))
         return weighted
 
     hook.__qualname__ = "lbbsp_weighted_hook"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from lbbsp.core.types import Bounds
 from lbbsp.errors import ConfigurationError
+from lbbsp.integrations.torch.memory import Memory
 
 __all__ = ["Limits", "own_bounds"]
 
@@ -20,17 +21,19 @@ class Limits:
         min_size: least; 0 lets the rank be idle, which then runs one sample with weight 0.
         max_size: most, for example what its memory holds; None for no limit.
         granularity: every size is a multiple of it; the global batch must be one too.
+        memory: how the batch is kept within this rank's memory.
     """
 
     min_size: int = 1
     max_size: int | None = None
     granularity: int = 1
+    memory: Memory = field(default_factory=Memory)
 
 
-def own_bounds(limits: Limits, x: int) -> tuple[int, int]:
-    """This rank's (lo, hi), checked as far as one rank can."""
+def own_bounds(limits: Limits, x: int, cap: int | None) -> tuple[int, int]:
+    """This rank's (lo, hi) under ``cap``, its limit or a lower one kept; checked as far as one rank can."""
     lo = limits.min_size
-    hi = x if limits.max_size is None else min(limits.max_size, x)
+    hi = x if cap is None else min(cap, x)
     if limits.granularity > 1 and lo:
         lo = max(lo, limits.granularity)
     if limits.max_size is not None and limits.max_size < limits.min_size:

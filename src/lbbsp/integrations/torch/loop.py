@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from lbbsp.core.types import IntArray
 from lbbsp.core.weights import mean_weight, share
 from lbbsp.errors import ConfigurationError
+from lbbsp.integrations.torch.memory import MemoryDesk
+from lbbsp.integrations.torch.memory.failure import InWork
 from lbbsp.integrations.torch.timing import Stopwatch
 from lbbsp.recorder import Recorder, Step
 from lbbsp.runtime import Runtime
@@ -42,6 +44,7 @@ class Loop:
         stopwatch: of local compute.
         recorder: takes in iterations.
         sensors: of the machine's load.
+        memory: what is done about this rank's memory.
         reports_itself: whether the gradients' hooks call `gradients_ready`, or the script `LoadBalancer.report`.
     """
 
@@ -53,11 +56,12 @@ class Loop:
         stopwatch: Stopwatch,
         recorder: Recorder,
         sensors: Sensors,
+        memory: MemoryDesk,
         reports_itself: bool,
     ) -> None:
         self.rank, self.workers = rank, workers
         self.stopwatch, self.recorder, self.sensors = stopwatch, recorder, sensors
-        self.reports_itself = reports_itself
+        self.memory, self.reports_itself = memory, reports_itself
         self.runtime_or_none: Runtime | None = None
         self.next_step = 0
         self.batch: Batch | None = None
@@ -109,6 +113,7 @@ class Loop:
         if not self._carried:  # an accumulating batch ends without a wait, so its lap goes on
             self.stopwatch.start()
         self.forwarded = False
+        self.memory.begin(due=self.runtime.engine.due(self.next_step))
 
     def hand_out(self, *, epoch: int, sizes: IntArray, total: int) -> None:
         """This rank has its batch."""
@@ -144,7 +149,15 @@ class Loop:
         step.compute_s = lap.seconds
         at_hand = self.sensors.latest
         step.cpu, step.memory = at_hand.cpu, at_hand.memory
-        self.runtime.report(step.iteration, lap.size, lap.seconds, cpu=at_hand.cpu, memory=at_hand.memory)
+        cap = self.memory.end(batch.processed)
+        self.runtime.report(step.iteration, lap.size, lap.seconds, cpu=at_hand.cpu, memory=at_hand.memory, cap=cap)
+
+    def in_work(self) -> InWork | None:
+        """What fails if memory runs out now: only forward and backward passes need more for more samples."""
+        step = self.step
+        if step is None or step.reported or self.batch is None or self.batch.step != step.iteration:
+            return None
+        return InWork(self.batch.processed, step.iteration)
 
     # -- what the batch in work weighs -------------------------------------------------------------------------
 

@@ -53,6 +53,7 @@ class WeightedDdp:
         # Between being called and running the module DDP sends rank 0's buffers to all ranks, and once rebuilds
         # its buckets together with them: waits, not compute.
         self._handles.append(self.ddp.module.register_forward_pre_hook(self._before_module, prepend=True))
+        self._handles.append(self.ddp.register_forward_hook(loop.memory.after_forward, always_call=True))
 
     def detach(self) -> None:
         """Stop watching; the gradients stay weighted."""
@@ -107,6 +108,10 @@ class WeightedDdp:
     def gradients_reduced(self) -> None:
         """See `GradientEvents`."""
         self._loop.gradients_reduced()
+
+    def breakable(self, future: torch.futures.Future[Any]) -> torch.futures.Future[Any]:
+        """See `GradientEvents`."""
+        return self._loop.memory.breakable(future)
 
     def reduction_failed(self, error: RuntimeError) -> BaseException:
         """See `GradientEvents`."""
