@@ -51,6 +51,18 @@ def test_policies_and_schemes_of_ones_choice(cluster: Path, tmp_path: Path) -> N
     assert rows[0]["total_s"] == pytest.approx(5 * 2.0)
 
 
+def test_the_lag_is_that_of_the_file(cluster: Path, tmp_path: Path) -> None:
+    totals = []
+    for lag in (1, 4):
+        cluster.write_text(f"lag = {lag}\n" + CLUSTER)
+        figures = tmp_path / "figures.json"
+        assert run(["simulate", str(cluster), "--scheme", "static", "--json", str(figures)]) == 0
+        totals.append({row["scheme"]: row["total_s"] for row in json.loads(figures.read_text())["schemes"]})
+    # three more iterations of 2 s instead of some 1 s
+    assert totals[1]["lb-bsp/auto"] - totals[0]["lb-bsp/auto"] == pytest.approx(3.0, abs=0.2)
+    assert totals[1]["static"] == totals[0]["static"]
+
+
 def test_a_recorded_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for rank in (0, 1):
         records = [iteration(rank, k, 20, 1.0 + rank, step_s=2.5) for k in range(8)]

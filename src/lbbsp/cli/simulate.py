@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -83,11 +84,11 @@ def simulate(
         size, run_scheme, note = cluster.workers * cluster.iterations, cluster.run, ""
         if record is not None and len(cluster.spans) > 1:
             raise ConfigurationError(f"--record {record}: a record is of one start; {source} has joins or leaves")
-        job = cluster.spans[0].job
+        job, lag = cluster.spans[0].job, cluster.description.lag
     else:
         replay = _replayed(source, iterations)
         job = replay.job()
-        size, note = job.workers * job.iterations, _note(replay)
+        size, note, lag = job.workers * job.iterations, _note(replay), replay.lag
 
         def run_scheme(scheme: Scheme) -> Timeline:
             return scheme.run(job)
@@ -96,9 +97,10 @@ def simulate(
     others = scheme if scheme is not None else [name for name in USUAL if size <= MANY or name in {"static", "backup"}]
     decisions: list[Decision] = []
     wanted: list[Scheme] = [Bsp(), *(resolve_scheme(name) for name in dict.fromkeys([*names, *others])), Oracle()]
+    wanted = [replace(each, lag=lag) if isinstance(each, Balanced) else each for each in wanted]
     if record is not None:
         wanted[1] = Balanced(
-            policy=resolve_policy(names[0].partition("/")[2]), label=names[0], on_decision=decisions.append
+            policy=resolve_policy(names[0].partition("/")[2]), label=names[0], lag=lag, on_decision=decisions.append
         )
     figures: list[dict[str, Any]] = []
     notes = [note] if note else []
@@ -117,7 +119,7 @@ def simulate(
             continue
         figures.append(_figures(run, time.perf_counter() - started))
         if record is not None and each is wanted[1] and run.outcome is not None:
-            write_record(record, job, run.outcome, decisions, policy=names[0].partition("/")[2])
+            write_record(record, job, run.outcome, decisions, policy=names[0].partition("/")[2], lag=lag)
     bsp_s, oracle_s = figures[0]["batch_s"], figures[-1]["batch_s"]
     for row in figures:
         row |= {"speedup": bsp_s / row["batch_s"], "efficiency": oracle_s / row["batch_s"]}

@@ -76,6 +76,7 @@ class ClusterSpec(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_on
     iterations: Count
     workers: Annotated[list[WorkerSpec], Meta(min_length=1)]
     granularity: Count = 1
+    lag: Count = 1
     communication_s: AtLeastZero = 0.0
     message_s: AtLeastZero = 0.0
     restart_s: AtLeastZero = 0.0
