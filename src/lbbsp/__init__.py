@@ -5,7 +5,7 @@ Importing this package imports no framework.  Take ``LoadBalancer`` from the fra
     from lbbsp.torch import LoadBalancer
 """
 
-from lbbsp.core.policy import Equal, Policy, Proportional
+from lbbsp.core.policy import Auto, Equal, FewShapes, Fitted, LeaderStraggler, Policy, Proportional
 from lbbsp.core.predict import AdaptiveEma, Ema, LastValue, Predictor
 from lbbsp.errors import (
     AllocationMismatchError,
@@ -24,14 +24,18 @@ from lbbsp.runtime import Settings
 __all__ = [
     "AdaptiveEma",
     "AllocationMismatchError",
+    "Auto",
     "BatchTooLargeError",
     "ConfigurationError",
     "Ema",
     "Equal",
     "ExchangeError",
+    "FewShapes",
+    "Fitted",
     "InfeasibleBoundsError",
     "LastValue",
     "LbbspError",
+    "LeaderStraggler",
     "MissingDependencyError",
     "Policy",
     "Predictor",

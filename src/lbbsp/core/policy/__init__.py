@@ -1,5 +1,6 @@
 """Sizing policies: how gathered reports become a proposal for the next sizes."""
 
+from lbbsp.core.policy.auto import Auto
 from lbbsp.core.policy.base import Policy, Problem, Proposal, Resumable
 from lbbsp.core.policy.equal import Equal
 from lbbsp.core.policy.few_shapes import FewShapes
@@ -9,6 +10,7 @@ from lbbsp.core.policy.proportional import Proportional
 from lbbsp.core.policy.resolve import resolve_policy
 
 __all__ = [
+    "Auto",
     "Equal",
     "FewShapes",
     "Fitted",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from lbbsp.core.policy.auto import Auto
 from lbbsp.core.policy.base import Policy
 from lbbsp.core.policy.equal import Equal
 from lbbsp.core.policy.fitted import Fitted
@@ -15,7 +16,7 @@ from lbbsp.errors import ConfigurationError
 __all__ = ["POLICIES", "resolve_policy"]
 
 POLICIES: dict[str, Policy[Any]] = {
-    "auto": Proportional(),
+    "auto": Auto(),
     "equal": Equal(),
     "fitted": Fitted(),
     "leader-straggler": LeaderStraggler(),
@@ -23,7 +24,7 @@ POLICIES: dict[str, Policy[Any]] = {
     "proportional-last": Proportional(predictor=LastValue(), name="proportional-last"),
     "proportional-ema": Proportional(predictor=Ema(), name="proportional-ema"),
 }
-"""``auto`` is what `lbbsp` would choose; today that is `Proportional` with an `AdaptiveEma`."""
+"""``auto`` is what `lbbsp` chooses: see `Auto`."""
 
 
 def resolve_policy(policy: str | Policy[Any]) -> Policy[Any]:

@@ -41,7 +41,7 @@ class ProfileTruth:
     seed: int = 0
     _models: TableTimes = field(init=False, repr=False)
     _factors: FloatArray = field(init=False, repr=False)
-    _scaled: dict[int, TimeModels] = field(init=False, repr=False, default_factory=dict)
+    _scaled: list[ScaledTimes] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         if not self.profiles:
@@ -58,6 +58,11 @@ class ProfileTruth:
         # The oracle needs non-decreasing times: a dip is filled, so a run may beat it there by the dip.
         object.__setattr__(self, "_models", TableTimes([p.time_s(grid) for p in self.profiles]))
         object.__setattr__(self, "_factors", factors)
+        scaled: list[ScaledTimes] = []  # one object as long as nothing changes, so that it is solved once
+        for k, row in enumerate(factors):
+            same = k > 0 and bool((row == factors[k - 1]).all())
+            scaled.append(scaled[-1] if same else ScaledTimes(self._models, row))
+        object.__setattr__(self, "_scaled", scaled)
 
     @property
     def workers(self) -> int:
@@ -86,8 +91,4 @@ class ProfileTruth:
 
     def models(self, iteration: int) -> TimeModels:
         """The profiles of that iteration, made non-decreasing; the same object while the factors stay."""
-        row = min(iteration, len(self._factors) - 1)
-        if row not in self._scaled:
-            self._scaled.clear()
-            self._scaled[row] = ScaledTimes(self._models, self._factors[row])
-        return self._scaled[row]
+        return self._scaled[min(iteration, len(self._scaled) - 1)]
