@@ -12,7 +12,20 @@ from lbbsp.errors import ConfigurationError
 from lbbsp.sim.bsp import SpeedTruth
 from lbbsp.sim.schemes import Asp, BackupWorkers, Bsp, FlexRr, Job, Oracle, Ssp, Static, resolve_scheme
 
-ALL = ["bsp", "lb-bsp/auto", "static", "backup", "oracle", "asp", "ssp", "flexrr", "flexrr-2"]
+ALL = [
+    "bsp",
+    "lb-bsp/auto",
+    "dbs",
+    "omnilearn",
+    "lbb",
+    "static",
+    "backup",
+    "oracle",
+    "asp",
+    "ssp",
+    "flexrr",
+    "flexrr-2",
+]
 
 
 def steady(*speeds: float, iterations: int = 40, size: int = 40, **options: float) -> Job:

@@ -14,7 +14,7 @@ from lbbsp.core.policy import Equal
 from lbbsp.core.time_models import LinearTimes
 from lbbsp.core.types import FloatArray
 from lbbsp.sim.bsp import SpeedTruth
-from lbbsp.sim.schemes import Balanced, Job, Scheme
+from lbbsp.sim.schemes import Balanced, Job, Scheme, resolve_scheme
 
 __all__ = ["PAPER_CPU", "PAPER_GPU", "cpu", "gpu", "recorded_traces"]
 
@@ -88,7 +88,8 @@ def recorded_traces(context: Context) -> Section:
         x = 64 * workers
         perfect_s = float((x / speeds.sum(axis=1)).sum())
         job = Job(truth=SpeedTruth(speeds, cpu=np.minimum(course, 1.0)), global_batch_size=x, iterations=len(course))
-        schemes: list[Scheme] = [Balanced(policy=Equal(), label="bsp"), *policies()]
+        rivals = [resolve_scheme(name) for name in ("dbs", "omnilearn", "lbb")]
+        schemes: list[Scheme] = [Balanced(policy=Equal(), label="bsp"), *policies(), *rivals]
         bsp_s = None
         for scheme in schemes:
             context.say(f"{name}: {scheme.name}")

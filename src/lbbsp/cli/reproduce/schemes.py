@@ -10,7 +10,7 @@ from lbbsp.sim.schemes import Balanced, Bsp, Job, Oracle, Scheme, Timeline, reso
 
 __all__ = ["COLUMNS", "bars", "compare", "policies"]
 
-OTHERS = ["static", "backup-1", "ssp-3", "asp"]
+OTHERS = ["dbs", "omnilearn", "lbb", "static", "backup-1", "ssp-3", "asp"]
 DIVISIBLE = ["flexrr", "flexrr-3"]
 """Schemes that cut an iteration into samples, so for devices whose time is proportional to them alone."""
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from lbbsp.core.allocate import DeadBand
 from lbbsp.core.policy import resolve_policy
 from lbbsp.errors import ConfigurationError
+from lbbsp.sim.rivals import Dbs, Lbb, OmniLearn
 from lbbsp.sim.schemes.asp import Asp
 from lbbsp.sim.schemes.backup import BackupWorkers
 from lbbsp.sim.schemes.balanced import Balanced, Bsp
@@ -18,6 +20,9 @@ from lbbsp.sim.schemes.static import Static
 
 __all__ = ["SCHEMES", "resolve_scheme"]
 
+_NONE = DeadBand(min_gain=0.0)
+"""Rival rules move by rules of their own, without the engine's dead band."""
+
 SCHEMES: dict[str, Callable[[int | None], Scheme]] = {
     "bsp": lambda _: Bsp(),
     "asp": lambda _: Asp(),
@@ -25,6 +30,9 @@ SCHEMES: dict[str, Callable[[int | None], Scheme]] = {
     "static": lambda n: Static() if n is None else Static(measured=n),
     "ssp": lambda n: Ssp() if n is None else Ssp(staleness=n),
     "flexrr": lambda n: FlexRr() if n is None else FlexRr(staleness=n),
+    "dbs": lambda _: Balanced(policy=Dbs(), dead_band=_NONE, label="dbs"),
+    "omnilearn": lambda _: Balanced(policy=OmniLearn(), dead_band=_NONE, label="omnilearn"),
+    "lbb": lambda _: Balanced(policy=Lbb(), dead_band=_NONE, label="lbb"),
     "backup": lambda n: BackupWorkers() if n is None else BackupWorkers(backups=n),
 }
 """By family; those with a number (``ssp-3``) take it, None for their default."""
