@@ -6,7 +6,7 @@ import atexit
 import contextlib
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch.nn import SyncBatchNorm
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import Dataset
 
@@ -23,7 +22,6 @@ from lbbsp.core.policy import Policy, Problem, resolve_policy
 from lbbsp.core.types import Bounds
 from lbbsp.engine import Decision
 from lbbsp.errors import ConfigurationError, ExchangeError, InfeasibleBoundsError
-from lbbsp.exchange import Exchange
 from lbbsp.integrations.torch import checkpoint
 from lbbsp.integrations.torch.agreement import agree
 from lbbsp.integrations.torch.exchange import TorchExchange, as_float64
@@ -32,6 +30,7 @@ from lbbsp.integrations.torch.limits import Limits, own_bounds
 from lbbsp.integrations.torch.loader import BalancedLoader, LoaderSpec
 from lbbsp.integrations.torch.loop import Loop
 from lbbsp.integrations.torch.memory import MemoryDesk, explained
+from lbbsp.integrations.torch.models import check_models, least_size
 from lbbsp.integrations.torch.timing import stopwatch_for
 from lbbsp.integrations.torch.weighting import WeightedDdp
 from lbbsp.recorder import Recorder
@@ -55,8 +54,9 @@ class LoadBalancer:
 
     Args:
         model: a ``DistributedDataParallel`` model, whose gradient reduction is then weighted by a
-            communication hook.  Anything else (a model whose gradients you reduce yourself, or None) leaves
-            the reduction alone: multiply the loss by `weight` and call `report` after the backward pass.
+            communication hook; or several of them over the same ranks (a generator and a discriminator), all
+            trained on the batches of one loader.  Anything else (a model whose gradients you reduce yourself, or
+            None) leaves the reduction alone: multiply the loss by `weight` and call `report` after the backward pass.
         global_batch_size: X, samples in each update over all ranks; fixed, so the learning rate is untouched.
         policy: "auto", another name in `lbbsp.core.policy.resolve.POLICIES`, or an object.
         limits: this rank's sizes.
@@ -74,7 +74,7 @@ class LoadBalancer:
 
     def __init__(
         self,
-        model: torch.nn.Module | None,
+        model: torch.nn.Module | Sequence[torch.nn.Module] | None,
         *,
         global_batch_size: int,
         policy: str | Policy[Any] = "auto",
@@ -88,21 +88,22 @@ class LoadBalancer:
                 "torch.distributed is not initialised: call torch.distributed.init_process_group() first "
                 "(and start the script with torchrun)"
             )
-        model = getattr(model, "_orig_mod", model)  # what torch.compile wraps
-        ddp = model if isinstance(model, DistributedDataParallel) else None
-        group = ddp.process_group if ddp is not None else dist.group.WORLD
+        models = _unwrapped(model)
+        ddps = [each for each in models if isinstance(each, DistributedDataParallel)]
+        group = ddps[0].process_group if ddps else dist.group.WORLD
         assert group is not None
         self._settings = settings or Settings()
         self._limits = limits or Limits()
         self._global_batch_size = global_batch_size
-        device = next((p.device for p in model.parameters()), torch.device("cpu")) if model else torch.device("cpu")
-        self._exchange: Exchange = TorchExchange.beside(group, time_limit_s=self._settings.time_limit_s)
+        device = next((p.device for each in models for p in each.parameters()), torch.device("cpu"))
+        self._exchange = TorchExchange.beside(group, time_limit_s=self._settings.time_limit_s)
         self._closed = False
         self._loaders: list[BalancedLoader] = []
-        self._weighted = WeightedDdp(ddp, group, self._exchange) if ddp is not None else None
+        self._evaluating: list[BalancedLoader] = []
+        self._weighted = [WeightedDdp(ddp, group, self._exchange) for ddp in ddps]
         self._memory = MemoryDesk(self._limits.memory, device)
         try:
-            self._policy, self._problem = self._agree(model, policy, comm_hook)
+            self._policy, self._problem = self._agree(models, policy, comm_hook)
         except BaseException:
             self._exchange.close()
             raise
@@ -121,17 +122,18 @@ class LoadBalancer:
             recorder=self._recorder,
             sensors=Sensors(gpu=device.index if device.type == "cuda" else None),
             memory=self._memory,
-            reports_itself=ddp is not None,
+            start_gather=self._exchange.start_gather,
+            reports_itself=bool(ddps),
         )
         self._memory.open(self._exchange, group, self._problem, in_work=self._loop.in_work)
-        if self._weighted is not None:
-            self._weighted.attach(self._loop)
+        for weighted in self._weighted:
+            weighted.attach(self._loop)
         atexit.register(self.close)  # gloo's threads must end before the interpreter does
 
     # -- setting up -------------------------------------------------------------------------------------------
 
     def _agree(
-        self, model: torch.nn.Module | None, policy: str | Policy[Any], comm_hook: tuple[Any, CommHook] | None
+        self, models: list[torch.nn.Module], policy: str | Policy[Any], comm_hook: tuple[Any, CommHook] | None
     ) -> tuple[Policy[Any], Problem]:
         """Validate on every rank, compare, and gather the bounds; errors are raised on every rank."""
         chosen: list[Policy[Any]] = []
@@ -142,26 +144,11 @@ class LoadBalancer:
                 raise ConfigurationError(f"global_batch_size={x!r}: must be an integer of 1 or more")
             chosen.append(resolve_policy(policy))
             cap = self._memory.read_cap(self.rank, limits.max_size)
-            bounds = own_bounds(limits, x, None if limits.memory.micro_batches else cap)
-            if model is not None and getattr(model, "_lbbsp_balanced", False):
-                raise ConfigurationError(
-                    "the model already has a LoadBalancer: use that one, or wrap the module in a new "
-                    "DistributedDataParallel"
-                )
-            synchronised = [
-                name for name, m in (model.named_modules() if model else ()) if isinstance(m, SyncBatchNorm)
-            ]
-            if synchronised:
-                raise ConfigurationError(
-                    f"the model has SyncBatchNorm ({synchronised[0]}), whose gradients cross ranks before they are "
-                    "weighted: with unequal batches the update would be wrong; use GroupNorm or LayerNorm instead"
-                )
-            if self._weighted is not None:
-                self._weighted.register(comm_hook)
-            elif comm_hook is not None:
-                raise ConfigurationError(
-                    f"comm_hook has no effect on {type(model).__name__}: it goes with a DistributedDataParallel model"
-                )
+            least = least_size(models, limits, x, rank=self.rank, workers=self.workers)
+            bounds = own_bounds(limits, x, None if limits.memory.micro_batches else cap, least=least)
+            check_models(models, comm_hook)
+            for weighted in self._weighted:
+                weighted.register(comm_hook)
             same = {
                 "lbbsp": lbbsp.__version__,
                 "global_batch_size": x,
@@ -185,6 +172,8 @@ class LoadBalancer:
         shuffle: bool = True,
         seed: int = 0,
         drop_last: bool = False,
+        weight: Callable[[Any], float | torch.Tensor] | None = None,
+        evaluate: bool = False,
         **options: Any,
     ) -> BalancedLoader:
         """A loader of this rank's share of each global batch; collective.
@@ -194,6 +183,11 @@ class LoadBalancer:
             shuffle: whether an epoch's order is a permutation set by ``(seed, epoch)``.
             seed: of the order and of the loader workers' random numbers; 0 or more.
             drop_last: leave out the short last batch instead of splitting it.
+            weight: what this rank's batch weighs, where the loss is a mean over something else than samples (valid
+                tokens, pixels): a function of the batch as it is handed out.  Gradients and `mean` are then weighted
+                by it, over all ranks, instead of by samples.
+            evaluate: the loader's iterations are no training: they report and change nothing, may come between two
+                batches of another loader, and the dataset may be smaller than a global batch.
             **options: ``num_workers``, ``prefetch_factor``, ``collate_fn``, ``pin_memory``,
                 ``persistent_workers``, ``worker_init_fn``, ``timeout``, ``generator`` and
                 ``multiprocessing_context`` of torch's DataLoader, with its meanings.
@@ -211,15 +205,20 @@ class LoadBalancer:
                 shuffle=shuffle,
                 seed=seed,
                 drop_last=drop_last,
+                weight=weight,
+                evaluate=evaluate,
                 options=options,
             )
+            if not evaluate:
+                for weighted in self._weighted:
+                    weighted.check_shortest(spec.plan.total(spec.plan.iterations - 1), self.workers)
             specs.append(spec)
             same = {"length": spec.plan.length, "seed": seed, "shuffle": shuffle, "drop_last": drop_last}
-            return same, spec.lag
+            return {**same, "evaluate": evaluate, "weight": weight is not None}, spec.lag
 
         self._prepare(max(agree(self._exchange, check)))
         loader = BalancedLoader(self._loop, dataset, specs[0])
-        self._loaders.append(loader)
+        (self._evaluating if evaluate else self._loaders).append(loader)
         return loader
 
     def _prepare(self, lag: int) -> None:
@@ -269,6 +268,11 @@ class LoadBalancer:
         return self._loop.batch.size if self._loop.batch else 0
 
     @property
+    def total_size(self) -> int:
+        """Samples of the global batch in work, over all ranks: X, fewer in a short last batch, 0 before the first."""
+        return self._loop.batch.total if self._loop.batch else 0
+
+    @property
     def last_decision(self) -> Decision | None:
         """What was decided at the last boundary, with its reason and forecasts."""
         runtime = self._loop.runtime_or_none
@@ -291,7 +295,7 @@ class LoadBalancer:
             ConfigurationError: the model is DDP (which reports by itself), or no batch is in work.
             ExchangeError: it was called twice in an iteration.
         """
-        if self._weighted is not None:
+        if self._weighted:
             raise ConfigurationError("report() has no effect with DistributedDataParallel, which reports by itself")
         if self._loop.batch is None or self._loop.step is None:
             raise ConfigurationError("report() outside an iteration: call it in the loop over the data loader")
@@ -300,7 +304,7 @@ class LoadBalancer:
         self._loop.gradients_ready()
 
     def mean(self, value: float | torch.Tensor) -> float | torch.Tensor:
-        """The mean of a metric over the samples of the global batch; collective.
+        """The mean of a metric over the samples of the global batch (or what `weight` counts); collective.
 
         Args:
             value: this rank's mean over its own batch, a number or a tensor of any shape, the same on all ranks.
@@ -309,19 +313,31 @@ class LoadBalancer:
             ``sum_i x_i value_i / sum_i x_i``, in float64 if ``value`` is a float; bit-identical on all ranks.
             A rank with weight 0 does not enter, even with NaN.
         """
-        started_s = time.perf_counter()
-        rows = self._exchange.gather([float(self.batch_size), *as_float64(value)])
-        self._loop.waited(time.perf_counter() - started_s)
+        batch = self._loop.batch
+        weights = self._loop.weights_of(batch) if batch else None
+        own = float(self.batch_size) if weights is None else float(weights[self.rank])
+        rows = self._gather([own, *as_float64(value)])
         sizes, values = rows[:, 0], rows[:, 1:]
         used = sizes > 0
         total = math.fsum(sizes[used])
         if total == 0:
-            raise ConfigurationError("mean() before the first batch: no rank has a sample yet")
+            raise ConfigurationError("mean() before the first batch, or of one that weighs nothing on all ranks")
         mean = np.array([math.fsum(sizes[used] * column[used]) / total for column in values.T])
-        if not isinstance(value, torch.Tensor):
-            return float(mean[0])
-        dtype = value.dtype if value.dtype.is_floating_point else torch.float64
-        return torch.from_numpy(mean).reshape(value.shape).to(device=value.device, dtype=dtype)
+        return _like(value, mean)
+
+    def sum(self, value: float | torch.Tensor) -> float | torch.Tensor:
+        """The sum of a value over all ranks, whatever their batches; collective, bit-identical on all ranks.
+
+        For metrics that are counted over a whole evaluation: add up on each rank, then sum once.
+        """
+        rows = self._gather(as_float64(value))
+        return _like(value, np.array([math.fsum(column) for column in rows.T]))
+
+    def _gather(self, row: Sequence[float] | np.ndarray) -> np.ndarray:
+        started_s = time.perf_counter()
+        rows = self._exchange.gather([float(each) for each in row])
+        self._loop.waited(time.perf_counter() - started_s)
+        return rows
 
     def state_dict(self) -> dict[str, Any]:
         """Where the run is, as plain values: for a checkpoint, in mid-epoch too; saving rank 0's is enough."""
@@ -367,9 +383,9 @@ class LoadBalancer:
         self._closed = True
         self._memory.close()
         atexit.unregister(self.close)
-        if self._weighted is not None:
-            self._weighted.detach()
-        for loader in self._loaders:
+        for weighted in self._weighted:
+            weighted.detach()
+        for loader in [*self._loaders, *self._evaluating]:
             loader.close()
         self._loop.sensors.close()
         self._exchange.close()
@@ -386,3 +402,17 @@ class LoadBalancer:
                 self._memory.raise_translated(error)
         finally:
             self.close()
+
+
+def _unwrapped(model: torch.nn.Module | Sequence[torch.nn.Module] | None) -> list[torch.nn.Module]:
+    """The models, without what torch.compile wraps around them."""
+    models = [] if model is None else [model] if isinstance(model, torch.nn.Module) else list(model)
+    return [getattr(each, "_orig_mod", each) for each in models]
+
+
+def _like(value: float | torch.Tensor, result: np.ndarray) -> float | torch.Tensor:
+    """A result over ranks in the form of one rank's value."""
+    if not isinstance(value, torch.Tensor):
+        return float(result[0])
+    dtype = value.dtype if value.dtype.is_floating_point else torch.float64
+    return torch.from_numpy(result).reshape(value.shape).to(device=value.device, dtype=dtype)

@@ -128,6 +128,18 @@ class TorchExchange:
         """Everyone's rows."""
         return self._gather(torch.tensor(list(row), dtype=torch.float64), "a gather of numbers").numpy()
 
+    def start_gather(self, row: Sequence[float]) -> Callable[[], FloatArray]:
+        """Start gathering everyone's rows, without a wait; call the answer for them."""
+        sent = torch.tensor(list(row), dtype=torch.float64)
+        received = torch.empty((self.workers, *sent.shape), dtype=sent.dtype)
+        work = self._group.allgather([list(received.unbind(0))], [sent])
+
+        def rows() -> FloatArray:
+            self._wait(work, "a gather of weights")
+            return received.numpy()
+
+        return rows
+
     def gather_bytes(self, payload: bytes) -> list[bytes]:
         """Everyone's byte strings: their lengths first, then the padded strings."""
         lengths = [int(n) for n in self.gather([float(len(payload))])[:, 0]]

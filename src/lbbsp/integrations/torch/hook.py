@@ -54,16 +54,20 @@ def weighted_hook(
         buffer = bucket.buffer()
         last = bucket.is_last()
         share = events.share_for_bucket()
+        factor = share if inner is None else share * workers
+        if factor == 0.0:
+            buffer.zero_()  # a mean over nothing is NaN, which weight 0 must leave out
+        elif factor != 1.0:
+            buffer.mul_(factor)
         if inner is None:
-            buffer.mul_(share)
             future = dist.all_reduce(buffer, group=group, async_op=True).get_future()
+            if last:
+                events.gradients_ready()
         else:
-            if share * workers != 1.0:
-                buffer.mul_(share * workers)
+            if last:
+                events.gradients_ready()  # before the user's hook, which may wait for the other ranks
             state, inner_hook = inner
             future = inner_hook(state, bucket)
-        if last:
-            events.gradients_ready()
 
         def reduced(outcome: tuple[Any, RuntimeError | None]) -> torch.Tensor:
             value, error = outcome

@@ -19,9 +19,9 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, default_colla
 
 from lbbsp.core.allocate import short_split
 from lbbsp.core.order import EpochPlan, global_order, worker_slice
-from lbbsp.core.types import IntArray
+from lbbsp.core.types import FloatArray, IntArray
 from lbbsp.errors import ConfigurationError, ResumeError
-from lbbsp.integrations.torch.loop import Loop
+from lbbsp.integrations.torch.loop import Batch, Loop
 
 __all__ = ["BalancedLoader", "LoaderSpec"]
 
@@ -47,6 +47,8 @@ class LoaderSpec:
     plan: EpochPlan
     shuffle: bool
     seed: int
+    weight: Callable[[Any], float | torch.Tensor] | None
+    evaluate: bool
     options: dict[str, Any]
 
     @classmethod
@@ -58,6 +60,8 @@ class LoaderSpec:
         shuffle: bool,
         seed: int,
         drop_last: bool,
+        weight: Callable[[Any], float | torch.Tensor] | None,
+        evaluate: bool,
         options: dict[str, Any],
     ) -> LoaderSpec:
         """Validate; ConfigurationError with the value, the bound and the remedy."""
@@ -84,7 +88,14 @@ class LoaderSpec:
         idle = [name for name in _FOR_WORKERS if options.get(name)] if workers == 0 else []
         if idle:
             raise ConfigurationError(f"{', '.join(idle)}: no effect with num_workers=0; give num_workers >= 1")
-        return cls(EpochPlan(len(dataset), global_batch_size, drop_last), shuffle, seed, dict(options))
+        if evaluate:
+            if drop_last or weight is not None:
+                raise ConfigurationError(
+                    "evaluate=True uses every sample once, by samples: drop_last and weight go with training"
+                )
+            global_batch_size = max(1, min(global_batch_size, len(dataset)))
+        plan = EpochPlan(len(dataset), global_batch_size, drop_last)
+        return cls(plan, shuffle, seed, weight, evaluate, dict(options))
 
     @property
     def num_workers(self) -> int:
@@ -94,7 +105,7 @@ class LoaderSpec:
     @property
     def lag(self) -> int:
         """L that this loader needs: 1, or 2 with loader workers."""
-        return 2 if self.num_workers else 1
+        return 2 if self.num_workers and not self.evaluate else 1
 
     @property
     def chunks(self) -> int:
@@ -148,8 +159,13 @@ class BalancedLoader:
         """Choose the epoch, which with the seed sets the order; a resumed epoch keeps its position."""
         if epoch < 0:
             raise ConfigurationError(f"epoch={epoch}: must be 0 or more")
+        if self._resume and epoch != self.epoch:
+            raise ResumeError(
+                f"set_epoch({epoch}) after a checkpoint of epoch {self.epoch} would not go on from there: loop over "
+                "range(loader.epoch, epochs)"
+            )
         if epoch != self.epoch:
-            self.epoch, self._position, self._resume = epoch, 0, False
+            self.epoch, self._position = epoch, 0
 
     def __iter__(self) -> Iterator[Any]:
         """This rank's batches from the start of the epoch, or from where a loaded state says."""
@@ -160,6 +176,9 @@ class BalancedLoader:
         if torch_loader is None:
             raise ConfigurationError("the balancer is closed: make a new one")
         self._order = global_order(spec.plan.length, seed=spec.seed, epoch=self.epoch, shuffle=spec.shuffle)
+        if spec.evaluate:
+            yield from self._evaluate(torch_loader)
+            return
         loop.enter(self)
         try:
             first = self._position
@@ -173,17 +192,36 @@ class BalancedLoader:
                 batch = self._assemble(chunks)
                 self._position = k + 1
                 sizes, total = self._sizes(k, first)
-                loop.hand_out(epoch=self.epoch, sizes=sizes, total=total)
+                size = int(sizes[loop.rank])
+                loop.hand_out(epoch=self.epoch, size=size, total=total, weighs=self._weighs(batch, size))
                 yield batch
             loop.boundary()
         finally:
             loop.leave(self)
         self.epoch, self._position = self.epoch + 1, 0
 
+    def _evaluate(self, torch_loader: DataLoader[Any]) -> Iterator[Any]:
+        """The batches of an evaluation, with the sizes now in force."""
+        loop = self._loop
+        with loop.aside():
+            self._first_step = loop.next_step
+            chunks = iter(torch_loader)
+            for k in range(self._spec.plan.iterations):
+                batch = self._assemble(chunks)
+                sizes, total = self._sizes(k, 0)
+                loop.batch = Batch(loop.next_step, int(sizes[loop.rank]), max(1, int(sizes[loop.rank])), total)
+                yield batch
+
+    def _weighs(self, batch: Any, size: int) -> Callable[[], FloatArray] | None:
+        """Let all ranks know what this rank's batch weighs, where the script says how to weigh it."""
+        if self._spec.weight is None:
+            return None
+        return self._loop.start_gather([float(self._spec.weight(batch)) if size else 0.0])
+
     def _sizes(self, k: int, first: int) -> tuple[IntArray, int]:
         """All ranks' sizes in iteration k of this epoch, and their sum."""
         runtime = self._loop.runtime
-        sizes = runtime.sizes(self._first_step + k - first)
+        sizes = runtime.sizes(self._first_step if self._spec.evaluate else self._first_step + k - first)
         total = self._spec.plan.total(k)
         return short_split(sizes, total, runtime.problem.bounds), total
 

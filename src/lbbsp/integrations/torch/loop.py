@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from lbbsp.core.types import IntArray
+import numpy as np
+
+from lbbsp.core.types import FloatArray
 from lbbsp.core.weights import mean_weight, share
 from lbbsp.errors import ConfigurationError
 from lbbsp.integrations.torch.memory import MemoryDesk
@@ -27,12 +32,16 @@ class Batch:
         size: x_i, samples that count.
         processed: samples that are run; 1 where ``size`` is 0.
         total: samples of the global batch.
+        weighs: waits for what all ranks' batches weigh, where the script weighs them by something else than
+            samples; shape ``(W, 1)``.
     """
 
     step: int
     size: int
     processed: int
     total: int
+    weighs: Callable[[], FloatArray] | None = None
+    weights: FloatArray | None = None
 
 
 class Loop:
@@ -45,6 +54,7 @@ class Loop:
         recorder: takes in iterations.
         sensors: of the machine's load.
         memory: what is done about this rank's memory.
+        start_gather: starts gathering a row of numbers from all ranks; the answer waits for them.
         reports_itself: whether the gradients' hooks call `gradients_ready`, or the script `LoadBalancer.report`.
     """
 
@@ -57,11 +67,12 @@ class Loop:
         recorder: Recorder,
         sensors: Sensors,
         memory: MemoryDesk,
+        start_gather: Callable[[list[float]], Callable[[], FloatArray]],
         reports_itself: bool,
     ) -> None:
         self.rank, self.workers = rank, workers
         self.stopwatch, self.recorder, self.sensors = stopwatch, recorder, sensors
-        self.memory, self.reports_itself = memory, reports_itself
+        self.memory, self.reports_itself, self.start_gather = memory, reports_itself, start_gather
         self.runtime_or_none: Runtime | None = None
         self.next_step = 0
         self.batch: Batch | None = None
@@ -69,6 +80,7 @@ class Loop:
         self.active: object | None = None
         self.forwarded = False
         """A forward pass that needs gradients has run since the batch was handed out."""
+        self._passes, self._passes_before = 0, 1  # backward passes that reduced gradients, this iteration and last
         self._carried = 0  # samples of earlier batches whose gradients only accumulate, in the current lap
 
     @property
@@ -98,8 +110,12 @@ class Loop:
             if not self.reports_itself and not self.step.reported:
                 raise ConfigurationError(
                     "balancer.report() was not called in this iteration: without a DistributedDataParallel model, "
-                    "call it after each backward pass, before your own gradient reduction"
+                    "call it after each backward pass, before your own gradient reduction (and make a loader for "
+                    "evaluation with data_loader(..., evaluate=True))"
                 )
+            if self._passes:
+                self._report_once()  # fewer backward passes than in the iteration before
+                self._passes_before = self._passes
         self.runtime.boundary()
         if self.step is not None:
             self.recorder.iteration(self.step)
@@ -114,15 +130,27 @@ class Loop:
             self.stopwatch.start()
         self.forwarded = False
         self.memory.begin(due=self.runtime.engine.due(self.next_step))
+        self._passes = 0
 
-    def hand_out(self, *, epoch: int, sizes: IntArray, total: int) -> None:
+    def hand_out(self, *, epoch: int, size: int, total: int, weighs: Callable[[], FloatArray] | None) -> None:
         """This rank has its batch."""
-        size = int(sizes[self.rank])
-        self.batch = Batch(self.next_step, size, max(size, 1), total)
+        self.batch = Batch(self.next_step, size, max(size, 1), total, weighs)
         if self.step is not None:
             self.step.epoch, self.step.size, self.step.total = epoch, size, total
             self.step.input_s = time.perf_counter() - self.step.asked_s
         self.next_step += 1
+
+    @contextlib.contextmanager
+    def aside(self) -> Iterator[None]:
+        """An evaluation, perhaps between two batches of an epoch: nothing in it is measured or reported."""
+        kept = self.batch, self.step, self.active
+        self.step, self.active = None, None
+        self.stopwatch.pause()
+        try:
+            yield
+        finally:
+            self.batch, self.step, self.active = kept
+            self.stopwatch.resume()
 
     # -- as the gradients drive it ---------------------------------------------------------------------------
 
@@ -132,8 +160,22 @@ class Loop:
         if self.step is not None:
             self.step.wait_s += seconds
 
+    def forward_begins(self) -> None:
+        """A forward pass that needs gradients."""
+        self.forwarded = True
+        if self._passes:
+            self.stopwatch.resume()
+
     def gradients_ready(self) -> None:
-        """The last gradient is ready on this rank: report, once an iteration."""
+        """A backward pass has made its last gradient; report after as many as the iteration before had."""
+        if self.batch is None or self.step is None:
+            return
+        self._passes += 1
+        self.stopwatch.pause()  # the reduction is waited for before another pass begins
+        if self._passes >= self._passes_before:
+            self._report_once()
+
+    def _report_once(self) -> None:
         if self.batch is not None and self.step is not None and not self.step.reported:
             self._report(self.batch, self.step)
 
@@ -164,13 +206,41 @@ class Loop:
     @property
     def weight(self) -> float:
         """``W x_i / X``; 1 before the first batch."""
-        if self.batch is None:
-            return 1.0
-        return mean_weight(self.batch.size, self.batch.total, self.workers)
+        return self.weight_of(self.batch)
 
     @property
     def share(self) -> float:
         """``x_i / X``; 1 / W before the first batch."""
         if self.batch is None:
             return 1.0 / self.workers
-        return share(self.batch.size, self.batch.total)
+        if self.batch.weighs is None:
+            return share(self.batch.size, self.batch.total)
+        return self.weight_of(self.batch) / self.workers
+
+    def weight_of(self, batch: Batch | None) -> float:
+        """``W`` times what this rank's batch weighs over what all ranks' weigh."""
+        if batch is None:
+            return 1.0
+        weights = self.weights_of(batch)
+        if weights is None:
+            return mean_weight(batch.size, batch.total, self.workers)
+        total = math.fsum(weights)
+        return float(weights[self.rank]) * self.workers / total if total > 0 else 0.0
+
+    def weights_of(self, batch: Batch) -> FloatArray | None:
+        """What each rank's batch weighs, by the script's own measure; None where samples count.
+
+        Raises:
+            ConfigurationError: a weight is negative or not finite; on all ranks.
+        """
+        if batch.weights is None and batch.weighs is not None:
+            started_s = time.perf_counter()
+            weights = batch.weighs()[:, 0]
+            self.waited(time.perf_counter() - started_s)
+            wrong = np.flatnonzero(~((weights >= 0) & np.isfinite(weights)))
+            if wrong.size:
+                raise ConfigurationError(
+                    f"weight= gave {weights[wrong[0]]} on rank {wrong[0]}: must be a finite number of 0 or more"
+                )
+            batch.weights = weights
+        return batch.weights

@@ -37,8 +37,16 @@ class Stopwatch(Protocol):
         """Take ``seconds`` of waiting for others out of the current lap."""
         ...
 
+    def pause(self) -> None:
+        """Local compute ends here for now: others may be waited for."""
+        ...
+
+    def resume(self) -> None:
+        """Local compute goes on, if it was paused."""
+        ...
+
     def stop(self, size: int) -> Lap:
-        """The last gradient of ``size`` samples is ready; return the newest lap that can be read."""
+        """The last gradient of ``size`` samples is ready (or was, at the pause); the newest lap that can be read."""
         ...
 
 
@@ -48,19 +56,33 @@ class CpuStopwatch:
     def __init__(self) -> None:
         self._started_s = math.nan
         self._excluded_s = 0.0
+        self._paused_s: float | None = None
 
     def start(self) -> None:
         """The batch is being asked for."""
         self._started_s = time.perf_counter()
         self._excluded_s = 0.0
+        self._paused_s = None
 
     def exclude(self, seconds: float) -> None:
         """Take a wait out."""
         self._excluded_s += seconds
 
     def stop(self, size: int) -> Lap:
-        """The lap that ends now."""
-        return Lap(size, time.perf_counter() - self._started_s - self._excluded_s)
+        """The lap that ends now, or has ended at the pause."""
+        ended_s = time.perf_counter() if self._paused_s is None else self._paused_s
+        return Lap(size, ended_s - self._started_s - self._excluded_s)
+
+    def pause(self) -> None:
+        """Take what follows out of the lap."""
+        if self._paused_s is None:
+            self._paused_s = time.perf_counter()
+
+    def resume(self) -> None:
+        """Go on."""
+        if self._paused_s is not None:
+            self._excluded_s += time.perf_counter() - self._paused_s
+            self._paused_s = None
 
 
 class CudaStopwatch:
@@ -82,28 +104,46 @@ class CudaStopwatch:
         self._event = event or (lambda: torch.cuda.Event(enable_timing=True))
         self._started: Any = None
         self._excluded_s = 0.0
-        self._pending: deque[tuple[int, Any, Any, float]] = deque(maxlen=8)
+        self._paused: Any = None
+        self._pauses: list[tuple[Any, Any]] = []
+        self._pending: deque[tuple[int, Any, Any, float, list[tuple[Any, Any]]]] = deque(maxlen=8)
 
     def start(self) -> None:
         """Record the start event."""
-        self._started = self._event()
-        self._started.record()
+        self._started = self._recorded()
         self._excluded_s = 0.0
+        self._paused, self._pauses = None, []
 
     def exclude(self, seconds: float) -> None:
         """Take a wait out."""
         self._excluded_s += seconds
 
+    def pause(self) -> None:
+        """Record where local compute pauses on the stream."""
+        if self._paused is None:
+            self._paused = self._recorded()
+
+    def resume(self) -> None:
+        """Record where it goes on."""
+        if self._paused is not None:
+            self._pauses.append((self._paused, self._recorded()))
+            self._paused = None
+
     def stop(self, size: int) -> Lap:
-        """Record the end event; return the newest lap whose events have passed."""
+        """Record the end event, unless paused; return the newest lap whose events have passed."""
         newest = Lap(0, math.nan)
         while self._pending and self._pending[0][2].query():
-            lap_size, started, ended, excluded_s = self._pending.popleft()
-            newest = Lap(lap_size, started.elapsed_time(ended) / 1000.0 - excluded_s)
-        ended = self._event()
-        ended.record()
-        self._pending.append((size, self._started, ended, self._excluded_s))
+            lap_size, started, ended, excluded_s, pauses = self._pending.popleft()
+            paused_ms = math.fsum(paused.elapsed_time(resumed) for paused, resumed in pauses)
+            newest = Lap(lap_size, (started.elapsed_time(ended) - paused_ms) / 1000.0 - excluded_s)
+        ended = self._recorded() if self._paused is None else self._paused
+        self._pending.append((size, self._started, ended, self._excluded_s, self._pauses))
         return newest
+
+    def _recorded(self) -> Any:
+        event = self._event()
+        event.record()
+        return event
 
 
 def stopwatch_for(device: torch.device) -> Stopwatch:

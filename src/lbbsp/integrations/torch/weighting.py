@@ -8,7 +8,9 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.nn import SyncBatchNorm
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils._pytree import tree_map
 
 from lbbsp.errors import ConfigurationError
 from lbbsp.exchange import Exchange
@@ -31,6 +33,9 @@ class WeightedDdp:
     def __init__(self, ddp: DistributedDataParallel, group: dist.ProcessGroup, exchange: Exchange) -> None:
         self.ddp, self._group, self._exchange = ddp, group, exchange
         self._loop_or_none: Loop | None = None
+        self._synchronised = [m for m in ddp.modules() if isinstance(m, SyncBatchNorm)]
+        # SyncBatchNorm's backward pass sums over ranks, so the weight must be in what it is given.
+        self._at_output = bool(self._synchronised)
         self._at_source = False
         self._handles: list[torch.utils.hooks.RemovableHandle] = []
         self._called_s = math.nan
@@ -54,6 +59,19 @@ class WeightedDdp:
         # its buckets together with them: waits, not compute.
         self._handles.append(self.ddp.module.register_forward_pre_hook(self._before_module, prepend=True))
         self._handles.append(self.ddp.register_forward_hook(loop.memory.after_forward, always_call=True))
+        if self._at_output:
+            self._handles.append(self.ddp.register_forward_hook(self._after_forward))
+        for layer in self._synchronised:
+            self._handles.append(layer.register_forward_pre_hook(self._before_synchronised))
+            self._handles.append(layer.register_forward_hook(self._after_synchronised))
+
+    def check_shortest(self, total: int, workers: int) -> None:
+        """ConfigurationError if an epoch's shortest batch leaves a rank without a sample under SyncBatchNorm."""
+        if self._synchronised and total < workers:
+            raise ConfigurationError(
+                f"the last batch of an epoch has {total} sample(s) for {workers} ranks; with SyncBatchNorm each needs "
+                "one, as an idle rank's would enter the statistics of all: give drop_last=True"
+            )
 
     def detach(self) -> None:
         """Stop watching; the gradients stay weighted."""
@@ -70,8 +88,8 @@ class WeightedDdp:
         if not torch.is_grad_enabled():
             return
         self._called_s = time.perf_counter()
-        self._loop.forwarded = True
-        if not self.ddp.require_backward_grad_sync and not self._at_source:
+        self._loop.forward_begins()
+        if not (self.ddp.require_backward_grad_sync or self._at_source or self._at_output):
             self._weigh_at_source()
 
     def _before_module(self, module: torch.nn.Module, _: Any) -> None:
@@ -90,14 +108,42 @@ class WeightedDdp:
                 self._handles.append(parameter.register_hook(self._weighted))
 
     def _weighted(self, gradient: torch.Tensor) -> torch.Tensor:
-        return gradient * self._loop.weight if self._loop.active is not None else gradient
+        return _scaled(gradient, self._loop.weight) if self._loop.active is not None else gradient
+
+    def _after_forward(self, ddp: torch.nn.Module, _: Any, output: Any) -> Any:
+        """Weigh the gradients that will enter the model at its output."""
+        loop, batch = self._loop, self._loop.batch
+        if not torch.is_grad_enabled() or loop.active is None:
+            return output
+
+        def entering(value: Any) -> Any:
+            if not isinstance(value, torch.Tensor) or not value.requires_grad:
+                return value
+            value = value.view_as(value)
+            value.register_hook(lambda gradient: _scaled(gradient, loop.weight_of(batch)))
+            return value
+
+        return tree_map(entering, output)
+
+    def _before_synchronised(self, layer: torch.nn.Module, _: Any) -> None:
+        if layer.training and torch.is_grad_enabled():
+            self._loop.stopwatch.pause()
+
+    def _after_synchronised(self, layer: torch.nn.Module, _: Any, output: torch.Tensor) -> None:
+        """The layer's collectives wait for other ranks, forward and backward: leave them out of local compute."""
+        if layer.training and torch.is_grad_enabled():
+            stopwatch = self._loop.stopwatch
+            stopwatch.resume()
+            if output.grad_fn is not None:
+                output.grad_fn.register_prehook(lambda *_: stopwatch.pause())
+                output.grad_fn.register_hook(lambda *_: stopwatch.resume())
 
     # -- `GradientEvents` ---------------------------------------------------------------------------------------
 
     def share_for_bucket(self) -> float:
         """See `GradientEvents`."""
         loop = self._loop_or_none
-        if loop is None or loop.batch is None or loop.active is None or self._at_source:
+        if loop is None or loop.batch is None or loop.active is None or self._at_source or self._at_output:
             return 1.0 / self._exchange.workers  # outside the loop gradients are averaged as in plain DDP
         return loop.share
 
@@ -118,3 +164,8 @@ class WeightedDdp:
         if isinstance(self._exchange, TorchExchange):
             return self._exchange.lost("the gradients", error, limit="as long as the process group lets it")
         return error
+
+
+def _scaled(gradient: torch.Tensor, weight: float) -> torch.Tensor:
+    """Weight 0 leaves NaN out too: a mean over nothing."""
+    return gradient * weight if weight else torch.zeros_like(gradient)
