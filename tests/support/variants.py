@@ -61,7 +61,7 @@ class Net(nn.Module):
         return torch.unflatten(self.head(self.back(h)), 1, (TOKENS, 5))
 
 
-def valid(batch: Any) -> Tensor:
+def valid(batch: list[Tensor]) -> Tensor:
     """Valid tokens of a batch."""
     return (batch[1] != -100).sum()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,7 @@ import lbbsp
 from lbbsp.torch import Limits, LoadBalancer, Settings
 from tests.support.policies import FixedSizes
 from tests.support.rank_pool import RankPool
+from tests.support.sync_batch_norm import on_the_cpu
 
 Case = tuple[Callable[[int], dict[str, Any]], Callable[[int], dict[str, Any]], str]
 
@@ -260,15 +262,48 @@ def test_settings(options: dict[str, Any]) -> None:
         Settings(**options)
 
 
-def synchronised(rank: int, workers: int) -> None:
-    """A network whose backward pass crosses ranks."""
-    LoadBalancer(nn.Sequential(nn.Linear(2, 2), nn.SyncBatchNorm(2)), global_batch_size=8)
+def normalised(rank: int, workers: int, synchronised: bool, min_size: int | None, n: int, x: int) -> Any:
+    """The warning and the least size for a network that normalises over the batch."""
+    net = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+    with warnings.catch_warnings(record=True) as caught, on_the_cpu():
+        warnings.simplefilter("always")
+        if synchronised:
+            net = nn.SyncBatchNorm.convert_sync_batchnorm(net)
+        balancer = LoadBalancer(DDP(net), global_batch_size=x, limits=Limits(min_size=min_size))
+        try:
+            balancer.data_loader(data(n))
+        finally:
+            balancer.close()
+    return [str(w.message) for w in caught], balancer._problem.bounds.lo.tolist()
 
 
-def test_sync_batch_norm_is_refused(ranks: RankPool) -> None:
-    for kind, value in ranks.outcomes(synchronised):
+@pytest.mark.parametrize(
+    ("min_size", "x", "least", "warning"),
+    [
+        (None, 8, 2, "(module.1), which cannot be trained on a single sample: the least size is set to 2"),
+        (2, 8, 2, None),
+        (1, 8, 1, "but the least size is 1"),
+        (None, 6, 1, "but the least size is 1"),
+    ],
+)
+def test_batch_norm_raises_the_least_size(
+    ranks: RankPool, min_size: int | None, x: int, least: int, warning: str | None
+) -> None:
+    results = ranks.run(normalised, False, min_size, 32, x)
+    assert [lo for _, lo in results] == [[least] * 4] * 4
+    assert [len(texts) for texts, _ in results] == [1 if warning else 0, 0, 0, 0]
+    if warning:
+        assert warning in results[0][0][0]
+
+
+@pytest.mark.parametrize(
+    ("min_size", "n", "message"),
+    [(0, 32, "min_size=0 with SyncBatchNorm"), (1, 35, "3 sample(s) for 4 ranks")],
+)
+def test_no_idle_ranks_under_sync_batch_norm(ranks: RankPool, min_size: int, n: int, message: str) -> None:
+    for kind, value in ranks.outcomes(normalised, True, min_size, n, 8):
         assert kind == "failed"
-        assert "SyncBatchNorm (1)" in value[1]
+        assert message in value[1]
 
 
 def outside_the_loop(rank: int, workers: int) -> float:

@@ -121,8 +121,8 @@ def means(rank: int, workers: int) -> list[Any]:
             out.append(mean.tolist())
             out.append(balancer.mean(torch.tensor(rank)))
             out.append((balancer.weight, balancer.share))
-        balancer._weighted.ddp.module(torch.ones(1, 1))  # type: ignore[union-attr]
-        balancer._weighted.ddp(torch.ones(1, 1)).sum().backward()  # type: ignore[union-attr]
+        balancer._weighted[0].ddp.module(torch.ones(1, 1))
+        balancer._weighted[0].ddp(torch.ones(1, 1)).sum().backward()
     balancer.close()
     return out
 

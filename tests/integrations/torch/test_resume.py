@@ -119,6 +119,24 @@ def test_a_checkpoint_of_another_run_is_refused(
         assert message in value[1]
 
 
+def start_over(rank: int, workers: int, saved: dict[str, Any]) -> None:
+    """Loop over all epochs after a resume."""
+    balancer = LoadBalancer(DDP(make_net()), global_batch_size=X)
+    loader = balancer.data_loader(make_dataset(N))
+    balancer.load_state_dict(saved)
+    try:
+        loader.set_epoch(0)
+    finally:
+        balancer.close()
+
+
+def test_starting_over_after_a_resume_is_refused(ranks: RankPool) -> None:
+    begun = ranks.run(train, 2, 7, None, 0)
+    for kind, value in ranks.outcomes(start_over, begun[0]["state"]["balancer"]):
+        assert kind == "failed"
+        assert "loop over range(loader.epoch, epochs)" in value[1]
+
+
 def predictors_after_resume(rank: int, workers: int) -> tuple[float, float]:
     """The forecast that a rank reports first after a resume, and what it was before."""
     model = DDP(nn.Linear(1, 1))
