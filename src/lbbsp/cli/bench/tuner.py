@@ -67,6 +67,16 @@ def _summary(runs: Sequence[dict[str, float]], iterations: int) -> dict[str, Any
     }
 
 
+def _add_speedup(rows: list[dict[str, Any]]) -> None:
+    """Time of the equal split, plain BSP, over each rule's, on the same clusters with the same noise.
+
+    Updates to a target do not depend on the split, so this is the ratio of the times to it.
+    """
+    equal = {(row["change"], row.get("cluster")): row["time_over_oracle"] for row in rows if row["policy"] == "equal"}
+    for row in rows:
+        row["speedup"] = equal[row["change"], row.get("cluster")] / row["time_over_oracle"]
+
+
 def _run(cluster: Cluster, change: str, policy: Policy[Any], seed: int, iterations: int, noise: float) -> Any:
     truth = changed(cluster, change, iterations=iterations, noise=noise, seed=seed)
     outcome = simulate_bsp(
@@ -127,6 +137,8 @@ def tuner(
         for change in CHANGES
         for policy in POLICIES
     ]
+    for table in (rows, overall):
+        _add_speedup(table)
     write_json(
         json,
         "bench tuner",
@@ -147,7 +159,7 @@ def _table(title: str, rows: list[dict[str, Any]]) -> Table:
     table = Table(title=title, title_justify="left")
     table.add_column("change", no_wrap=True)
     table.add_column("rule", no_wrap=True)
-    for heading in ("to within 5%", "worst", "never", "moves/100", "time/oracle"):
+    for heading in ("to within 5%", "worst", "never", "moves/100", "time/oracle", "speedup"):
         table.add_column(heading, justify="right")
     before = None
     for row in rows:
@@ -160,6 +172,7 @@ def _table(title: str, rows: list[dict[str, Any]]) -> Table:
             f"{row['runs_never_within']} of {row['runs']}",
             "-" if after is None else f"{after:.1f}",
             f"{row['time_over_oracle']:.3f}",
+            f"{row['speedup']:.2f}",
         )
         before = row["change"]
     return table

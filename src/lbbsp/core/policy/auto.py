@@ -21,6 +21,7 @@ __all__ = ["Auto", "AutoState"]
 _LEAST_CHANGE = 0.1
 _LEAST_PAIRS = 6.0
 _FORGET = 0.9
+_ALL_OF_FIRST, _THEN_EVERY = 12, 8
 _WINDOW = 30.0
 
 
@@ -38,6 +39,7 @@ class AutoState:
         times_s: of the last reports.
         speeds: forecast in the last reports, samples/s.
         why: the choice in words.
+        moves: changes of sizes so far.
     """
 
     fitted: FittedState | None
@@ -48,6 +50,7 @@ class AutoState:
     times_s: FloatArray
     speeds: FloatArray
     why: str
+    moves: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,14 +101,18 @@ class Auto:
         """Proportional, without evidence."""
         none = np.zeros(0)
         why = "proportional: no sizes have been compared yet"
-        return AutoState(None, (0.0, 0.0, 0.0, 0.0), 1.0, (0.0, 0.0, 0.0), none.astype(np.int64), none, none, why)
+        return AutoState(None, (0.0, 0.0, 0.0, 0.0), 1.0, (0.0, 0.0, 0.0), none.astype(np.int64), none, none, why, 0)
 
     def propose(
         self, problem: Problem, state: AutoState, reports: Reports, current: IntArray
     ) -> tuple[Proposal | None, AutoState]:
         """Weigh the evidence if sizes have changed, and leave the rest to the one or the other."""
+        moves = state.moves
         if state.sizes.size and np.count_nonzero(reports.size != state.sizes):
-            state = self._weighed(problem, state, reports)
+            moves += 1
+            # Where sizes move in each iteration, weighing each move would cost half as much as deciding it.
+            if moves <= _ALL_OF_FIRST or moves % _THEN_EVERY == 0:
+                state = self._weighed(problem, state, reports)
         if state.fitted is not None:
             state = self._compared(state, reports)
         inner: Proposal | None
@@ -123,6 +130,7 @@ class Auto:
             reports.compute_s,
             reports.speed,
             state.why,
+            moves,
         )
         if inner is None:
             return None, after
@@ -182,6 +190,7 @@ class Auto:
             "times_s": state.times_s.tolist(),
             "speeds": state.speeds.tolist(),
             "why": state.why,
+            "moves": state.moves,
         }
 
     def load(self, saved: dict[str, Any]) -> AutoState:
@@ -197,4 +206,5 @@ class Auto:
             np.array(saved["times_s"], dtype=np.float64),
             np.array(saved["speeds"], dtype=np.float64),
             str(saved["why"]),
+            int(saved["moves"]),
         )
