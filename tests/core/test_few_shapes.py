@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lbbsp.core.policy import FewShapes, Fitted, Proportional
+from lbbsp.core.policy import FewShapes, Fitted, Problem, Proportional
 from lbbsp.core.predict import LastValue
+from lbbsp.core.types import Bounds, Report, Reports
 from lbbsp.errors import ConfigurationError
 from lbbsp.sim.bsp import SpeedTruth, simulate_bsp
 from lbbsp.testing import PolicyContract
@@ -52,6 +53,27 @@ def test_a_new_shape_must_earn_its_cost() -> None:
     for cost_s, moves in ((0.0, 1), (3.0, 1), (5.0, 0)):
         policy = FewShapes(policy=Proportional(), cost_s=cost_s, horizon=100)
         assert simulate_bsp(truth, policy, global_batch_size=64, iterations=50).moves == moves
+
+
+def test_shapes_beyond_a_cap_learned_since_are_not_taken_up_again() -> None:
+    policy = FewShapes(policy=Proportional(predictor=LastValue()), most=2)
+    wide, narrow = Problem(64, Bounds.default(2, 64)), Problem(64, Bounds(np.array([1, 1]), np.array([40, 64])))
+    state = policy.init(wide)
+    for current in ([56, 8], [32, 32]):
+        _, state = policy.propose(wide, state, _reports(current, [10.0, 10.0]), np.array(current))
+    assert state.used == ((56, 8), (32, 32))
+    proposal, _ = policy.propose(narrow, state, _reports([32, 32], [90.0, 10.0]), np.array([32, 32]))
+    assert proposal is not None
+    assert proposal.sizes.tolist() == [32, 32]
+    proposal, _ = policy.propose(wide, state, _reports([32, 32], [90.0, 10.0]), np.array([32, 32]))
+    assert proposal is not None
+    assert proposal.sizes.tolist() == [56, 8]
+
+
+def _reports(sizes: list[int], speeds: list[float]) -> Reports:
+    return Reports.of(
+        Report(0, x, x / v, v, 0.0, float("nan"), float("nan"), 0) for x, v in zip(sizes, speeds, strict=True)
+    )
 
 
 @pytest.mark.parametrize("wrong", [{"most": 1}, {"cost_s": -1.0}, {"horizon": 0}])

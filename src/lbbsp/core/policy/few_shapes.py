@@ -87,14 +87,21 @@ class FewShapes:
         gain_s = proposal.expected_before_s - proposal.expected_s
         if len(used) < self.most and (self.cost_s == 0 or gain_s * self.horizon > self.cost_s):
             return proposal, state
-        return self._best(proposal, reports, current, used), state
+        return self._best(problem, proposal, reports, current, used), state
 
     def _best(
-        self, proposal: Proposal, reports: Reports, current: IntArray, used: tuple[tuple[int, ...], ...]
+        self,
+        problem: Problem,
+        proposal: Proposal,
+        reports: Reports,
+        current: IntArray,
+        used: tuple[tuple[int, ...], ...],
     ) -> Proposal:
+        # Memory caps may have been learned since: shapes beyond them are used no more.
+        fitting = [sizes for sizes in used if problem.bounds.admit(np.array(sizes), problem.global_batch_size)]
         models = proposal.models or LinearTimes(reports.speed)
-        slowest = [float(models.time_s(np.array(sizes)).max()) for sizes in used]
-        best = min(range(len(used)), key=slowest.__getitem__)
+        slowest = [float(models.time_s(np.array(sizes)).max()) for sizes in fitting]
+        best = min(range(len(fitting)), key=slowest.__getitem__)
         before_s = float(models.time_s(current).max())
         if slowest[best] >= before_s:
             why = f"{len(used)} of {self.most} shapes are in use, and none is better for {before_s:.4g} s"
@@ -102,7 +109,7 @@ class FewShapes:
         why = f"the best of the {len(used)} shapes in use: {before_s:.4g} s would become {slowest[best]:.4g} s"
         return replace(
             proposal,
-            sizes=np.array(used[best]),
+            sizes=np.array(fitting[best]),
             expected_s=slowest[best],
             expected_before_s=before_s,
             detail=why,

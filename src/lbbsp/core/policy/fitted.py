@@ -19,7 +19,11 @@ from lbbsp.errors import ConfigurationError
 __all__ = ["Fitted", "FittedState"]
 
 _JUDGED_AFTER = 4.0
-_NUMBERS = ("before_s", "promised_s", "caution", "least_s")
+_NUMBERS = ("before_s", "promised_s", "caution", "least_s", "room")
+
+
+def _room(problem: Problem) -> float:
+    return float(np.minimum(problem.bounds.hi, problem.global_batch_size).sum())
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,7 @@ class FittedState:
         caution: >= 1, factor on the gain that a move needs; doubled by each move that did not keep half its promise.
         least_s: the least slowest time by the last fit, if that fit was for the sizes in force; else NaN.
         fitted_y: the mean times then, seconds, shape ``(W,)``.
+        room: the sum of the upper bounds then, samples; learned memory caps come and go.
     """
 
     seen: Seen
@@ -41,6 +46,7 @@ class FittedState:
     caution: float
     least_s: float
     fitted_y: FloatArray
+    room: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +83,9 @@ class Fitted:
 
     def init(self, problem: Problem) -> FittedState:
         """Nothing seen."""
-        return FittedState(Seen.nothing(problem.workers), math.nan, math.nan, 1.0, math.nan, np.ones(problem.workers))
+        return FittedState(
+            Seen.nothing(problem.workers), math.nan, math.nan, 1.0, math.nan, np.ones(problem.workers), 0.0
+        )
 
     def propose(
         self, problem: Problem, state: FittedState, reports: Reports, current: IntArray
@@ -85,7 +93,8 @@ class Fitted:
         """Learn from the reports, fit, solve."""
         seen, changed = state.seen.observe(reports.size.astype(np.float64), reports.compute_s)
         state = self._judged(replace(state, seen=seen), changed=changed)
-        if not (math.isnan(state.least_s) or np.count_nonzero(reports.size != current)):
+        known = not math.isnan(state.least_s) and state.room == _room(problem)
+        if known and not np.count_nonzero(reports.size != current):
             # If every worker's times have at most fallen by the least of these ratios, so has the least slowest time.
             before_s, least_s = self._slowest(seen.y)[1], state.least_s * float((seen.y / state.fitted_y).min())
             if before_s - least_s <= self._needed_s(problem, state, seen.y):
@@ -116,7 +125,7 @@ class Fitted:
                 f"worker {slowest} is the slowest at {before_s:.4g} s; {after_s:.4g} s would be possible, "
                 f"a gain of less than the {needed_s:.2g} s that a move must bring"
             )
-            state = replace(state, least_s=after_s, fitted_y=state.seen.y)
+            state = replace(state, least_s=after_s, fitted_y=state.seen.y, room=_room(problem))
             return Proposal(current, before_s, before_s, detail, models=models), state
         detail = (
             f"worker {slowest} is the slowest at {before_s:.4g} s for {current[slowest]} samples; by the fitted times "
