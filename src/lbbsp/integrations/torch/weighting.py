@@ -20,6 +20,9 @@ from lbbsp.integrations.torch.loop import Loop
 
 __all__ = ["WeightedDdp"]
 
+opaque: Any = torch.compiler.disable
+"""Hooks read clocks and weights anew in each pass, which a compiler must not make part of its graph."""
+
 
 class WeightedDdp:
     """Weights the gradients of one DDP model, and watches its passes.  `register`, then `attach`.
@@ -54,16 +57,20 @@ class WeightedDdp:
     def attach(self, loop: Loop) -> None:
         """Watch the forward passes: for gradients that only accumulate, and for DDP's own waits."""
         self._loop_or_none = loop
-        self._handles.append(self.ddp.register_forward_pre_hook(self._before_forward, prepend=True))
+        ddp, module = self.ddp, self.ddp.module
+        self._keep(ddp.register_forward_pre_hook(opaque(self._before_forward), prepend=True))
         # Between being called and running the module DDP sends rank 0's buffers to all ranks, and once rebuilds
         # its buckets together with them: waits, not compute.
-        self._handles.append(self.ddp.module.register_forward_pre_hook(self._before_module, prepend=True))
-        self._handles.append(self.ddp.register_forward_hook(loop.memory.after_forward, always_call=True))
+        self._keep(module.register_forward_pre_hook(opaque(self._before_module), prepend=True))
+        self._keep(ddp.register_forward_hook(opaque(loop.memory.after_forward), always_call=True))
         if self._at_output:
-            self._handles.append(self.ddp.register_forward_hook(self._after_forward))
+            self._keep(ddp.register_forward_hook(opaque(self._after_forward)))
         for layer in self._synchronised:
-            self._handles.append(layer.register_forward_pre_hook(self._before_synchronised))
-            self._handles.append(layer.register_forward_hook(self._after_synchronised))
+            self._keep(layer.register_forward_pre_hook(opaque(self._before_synchronised)))
+            self._keep(layer.register_forward_hook(opaque(self._after_synchronised)))
+
+    def _keep(self, handle: torch.utils.hooks.RemovableHandle) -> None:
+        self._handles.append(handle)
 
     def check_shortest(self, total: int, workers: int) -> None:
         """ConfigurationError if an epoch's shortest batch leaves a rank without a sample under SyncBatchNorm."""
