@@ -195,7 +195,7 @@ def test_lag_is_kept() -> None:
             other.iterate(k, [1.0, 4.0 if k == 5 else 1.0])
         for k in range(6, 6 + lag - 1):
             assert one.engines[0].allocation(k).sizes.tolist() == other.engines[0].allocation(k).sizes.tolist()
-        assert other.engines[0].allocation(5 + lag).sizes.tolist() == [32, 8]
+        assert other.engines[0].allocation(5 + lag).sizes[1] < 20
 
 
 def test_forecast_errors_are_of_the_forecast_for_that_iteration() -> None:

@@ -40,7 +40,7 @@ def test_no_worker_sees_more_sizes_than_allowed(most: int) -> None:
 
 def test_with_few_shapes_it_still_balances() -> None:
     truth = SpeedTruth(np.repeat([[90, 30], [30, 90], [90, 30], [60, 60]], 25, axis=0))
-    last = Proportional(predictor=LastValue())  # an average would spend shapes on the way
+    last = Proportional(predictor=LastValue(), risk=0.0)  # an average would spend shapes on the way
     few = simulate_bsp(truth, FewShapes(policy=last, most=3), global_batch_size=96, iterations=100)
     free = simulate_bsp(truth, last, global_batch_size=96, iterations=100)
     equal = 1 / np.mean([1.5, 1.5, 1.5, 1.0])

@@ -21,8 +21,8 @@ POLICIES: dict[str, Policy[Any]] = {
     "fitted": Fitted(),
     "leader-straggler": LeaderStraggler(),
     "proportional": Proportional(),
-    "proportional-last": Proportional(predictor=LastValue(), name="proportional-last"),
-    "proportional-ema": Proportional(predictor=Ema(), name="proportional-ema"),
+    "proportional-last": Proportional(predictor=LastValue(), risk=0.0, name="proportional-last"),
+    "proportional-ema": Proportional(predictor=Ema(), risk=0.0, name="proportional-ema"),
 }
 """``auto`` is what `lbbsp` chooses: see `Auto`."""
 

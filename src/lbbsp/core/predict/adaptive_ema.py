@@ -107,7 +107,7 @@ class AdaptiveEma:
             seen=seen,
             count=count,
             mean=self._combined(levels, losses, seen),
-            errors=update_spread(state.errors, v - state.mean),
+            errors=update_spread(state.errors, v, state.mean),
         )
 
     @staticmethod
@@ -123,7 +123,7 @@ class AdaptiveEma:
 
     def forecast(self, state: AdaptiveEmaState, *, steps: int = 1) -> Forecast:
         """The weighted level, whatever ``steps`` is."""
-        return Forecast(state.mean, state.errors.spread)
+        return Forecast(state.mean, state.errors.around(state.mean))
 
     def dump(self, state: AdaptiveEmaState) -> dict[str, list[float]]:
         """Plain numbers for a checkpoint; NaN levels of unseen workers are told from the count."""

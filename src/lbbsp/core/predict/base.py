@@ -75,7 +75,10 @@ class Predictor(Protocol[State]):
 
 @dataclass(frozen=True, slots=True)
 class SpreadState:
-    """A running mean square of the forecast's error; ``count`` of errors seen. Each of shape ``(W,)``."""
+    """A running mean square of the forecasts' relative errors; ``count`` of errors seen. Each of shape ``(W,)``.
+
+    Relative, for then the spread goes along when a speed jumps to another level.
+    """
 
     square: FloatArray
     count: FloatArray
@@ -85,17 +88,17 @@ class SpreadState:
         """No error seen yet."""
         return cls(np.zeros(workers), np.zeros(workers))
 
-    @property
-    def spread(self) -> FloatArray:
-        """Standard deviation of the error (samples/s), 0 before the first error."""
-        return np.sqrt(self.square)
+    def around(self, mean: FloatArray) -> FloatArray:
+        """Standard deviation of the error of a forecast of ``mean`` (samples/s); 0 before the first error."""
+        return np.where(self.count > 0, np.sqrt(self.square) * mean, 0.0)
 
 
-def update_spread(state: SpreadState, error: FloatArray, *, window: int = 20) -> SpreadState:
-    """Take one more forecast error into the running mean square; NaN errors are left out.
+def update_spread(state: SpreadState, speed: FloatArray, forecast: FloatArray, *, window: int = 10) -> SpreadState:
+    """Take the error of one more forecast into the running mean square; left out where either is NaN.
 
     The first ``window`` errors are averaged plainly, later ones with weight ``1 / window``.
     """
+    error = speed / forecast - 1.0
     seen = np.isfinite(error)
     count = np.minimum(state.count + seen, float(window))
     change = (np.where(seen, error, 0.0) ** 2 - state.square) / np.maximum(count, 1.0)

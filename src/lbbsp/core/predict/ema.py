@@ -58,11 +58,11 @@ class Ema:
         v = observation.speed
         error = v - state.level
         moved = np.where(np.isnan(state.level), v, state.level + self.alpha * error)
-        return EmaState(np.where(np.isnan(v), state.level, moved), update_spread(state.errors, error))
+        return EmaState(np.where(np.isnan(v), state.level, moved), update_spread(state.errors, v, state.level))
 
     def forecast(self, state: EmaState, *, steps: int = 1) -> Forecast:
         """The level, whatever ``steps`` is."""
-        return Forecast(state.level, state.errors.spread)
+        return Forecast(state.level, state.errors.around(state.level))
 
     def dump(self, state: EmaState) -> dict[str, list[float]]:
         """Plain numbers for a checkpoint."""
