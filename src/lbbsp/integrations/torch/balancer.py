@@ -6,7 +6,7 @@ import atexit
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Sized
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,10 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset
 
 import lbbsp
+from lbbsp.core.order import EpochPlan
 from lbbsp.core.policy import Policy, Problem, resolve_policy
 from lbbsp.core.types import Bounds
 from lbbsp.engine import Decision
@@ -30,6 +31,7 @@ from lbbsp.integrations.torch.limits import Limits, own_bounds
 from lbbsp.integrations.torch.loader import BalancedLoader, LoaderSpec
 from lbbsp.integrations.torch.loop import Loop
 from lbbsp.integrations.torch.memory import MemoryDesk, explained
+from lbbsp.integrations.torch.microbatch import MicroBatches, MicroBatchSampler, pieces_of, run_pieces, sliced
 from lbbsp.integrations.torch.models import check_models, least_size
 from lbbsp.integrations.torch.timing import stopwatch_for
 from lbbsp.integrations.torch.weighting import WeightedDdp
@@ -98,7 +100,7 @@ class LoadBalancer:
         device = next((p.device for each in models for p in each.parameters()), torch.device("cpu"))
         self._exchange = TorchExchange.beside(group, time_limit_s=self._settings.time_limit_s)
         self._closed = False
-        self._loaders: list[BalancedLoader] = []
+        self._loaders: list[BalancedLoader | MicroBatches] = []
         self._evaluating: list[BalancedLoader] = []
         self._weighted = [WeightedDdp(ddp, group, self._exchange) for ddp in ddps]
         self._memory = MemoryDesk(self._limits.memory, device)
@@ -220,6 +222,113 @@ class LoadBalancer:
         loader = BalancedLoader(self._loop, dataset, specs[0])
         (self._evaluating if evaluate else self._loaders).append(loader)
         return loader
+
+    def micro_batch_sampler(
+        self,
+        dataset: Sized,
+        *,
+        micro_batch_size: int,
+        shuffle: bool = True,
+        seed: int = 0,
+        drop_last: bool = False,
+    ) -> MicroBatchSampler:
+        """A ``batch_sampler`` for a ``DataLoader`` of your own, to be iterated over by `updates`; collective.
+
+        Rank i runs ``x_i / micro_batch_size`` micro-batches of one shape, so nothing is recompiled when sizes move.
+
+        Args:
+            dataset: anything with a length, the same on every rank.
+            micro_batch_size: m, samples; the granularity of the limits must be a multiple of it.
+            shuffle: whether an epoch's order is a permutation set by ``(seed, epoch)``.
+            seed: of the order.
+            drop_last: leave out the short last update, the only one with a short micro-batch.
+
+        Raises:
+            ConfigurationError: m does not divide the granularity, the dataset is shorter than a global batch, or
+                ranks differ.
+        """
+        plans: list[EpochPlan] = []
+
+        def check() -> tuple[dict[str, Any], Any]:
+            g, m = self._limits.granularity, micro_batch_size
+            if isinstance(m, bool) or not isinstance(m, int) or m < 1 or g % m:
+                raise ConfigurationError(
+                    f"micro_batch_size={m!r}: must be an integer that divides the granularity {g}; "
+                    f"give LoadBalancer(limits=Limits(granularity={m}))"
+                )
+            if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+                raise ConfigurationError(f"seed={seed!r}: must be an integer of 0 or more")
+            self._check_pieces()
+            plans.append(EpochPlan(len(dataset), self._global_batch_size, drop_last))
+            same = {"length": len(dataset), "seed": seed, "shuffle": shuffle, "drop_last": drop_last}
+            return {**same, "micro_batch_size": m}, None
+
+        agree(self._exchange, check)
+        return MicroBatchSampler(self._loop, plans[0], micro_batch_size, shuffle=shuffle, seed=seed)
+
+    def updates(self, loader: DataLoader[Any]) -> MicroBatches:
+        """Iterate over updates instead of batches, each an iterator over this rank's micro-batches; collective.
+
+        A loader with worker processes asks for ``num_workers * prefetch_factor`` micro-batches ahead, so what it
+        asks for must have been decided that much earlier: the lag L is 1 plus the updates that these take a rank
+        with its least number of micro-batches.
+
+        Args:
+            loader: a ``DataLoader`` with ``batch_sampler=balancer.micro_batch_sampler(...)``.
+
+        Raises:
+            ConfigurationError: the loader has another batch sampler.
+        """
+
+        def check() -> tuple[dict[str, Any], Any]:
+            sampler = loader.batch_sampler
+            if not isinstance(sampler, MicroBatchSampler) or sampler.loop is not self._loop:
+                raise ConfigurationError(
+                    f"updates() of a loader with batch_sampler={type(sampler).__name__}: "
+                    "give DataLoader(batch_sampler=balancer.micro_batch_sampler(...))"
+                )
+            ahead = loader.num_workers * (loader.prefetch_factor or 0)
+            least = max(1, int(self._problem.bounds.lo[self.rank]) // sampler.micro_batch_size)
+            return {}, 1 + -(-ahead // least)
+
+        self._prepare(max(agree(self._exchange, check)))
+        sampler = loader.batch_sampler
+        assert isinstance(sampler, MicroBatchSampler)
+        updates = MicroBatches(self._loop, [weighted.ddp for weighted in self._weighted], loader, sampler)
+        self._loaders.append(updates)
+        return updates
+
+    def micro_batches(self, batch: Any) -> Iterator[Any]:
+        """Split the batch in work into pieces that this rank's memory holds; run a backward pass on each.
+
+        The pieces are as equal as can be and weighted exactly; the gradients are reduced with the last.  With
+        ``Limits(memory=Memory(micro_batches=True))`` a rank may get batches beyond its cap.
+
+        Args:
+            batch: what the loader gave: tensors with a first dimension of the batch's size, lists of that length, and
+                mappings, lists and tuples of them.
+
+        Raises:
+            ConfigurationError: the batch cannot be split, or none is in work.
+        """
+        work = self._loop.batch
+        if work is None:
+            raise ConfigurationError("micro_batches() outside the loop over the data loader: no batch is in work")
+        self._check_pieces()
+        sizes = pieces_of(work.processed, self._memory.piece_cap)
+        ends = [sum(sizes[: j + 1]) for j in range(len(sizes))]
+        pieces = (sliced(batch, end - n, end, work.processed) for n, end in zip(sizes, ends, strict=True))
+        counting = sizes if work.size else [0] * len(sizes)
+        ddps = [weighted.ddp for weighted in self._weighted]
+        return run_pieces(self._loop, ddps, pieces, list(zip(counting, sizes, strict=True)))
+
+    def _check_pieces(self) -> None:
+        """ConfigurationError where ranks that run different numbers of passes would wait for one another."""
+        if any(weighted.synchronises for weighted in self._weighted):
+            raise ConfigurationError(
+                "micro-batches with SyncBatchNorm: ranks run different numbers of forward passes, which its layers "
+                "cannot; use GroupNorm or LayerNorm, or batches without micro-batches"
+            )
 
     def _prepare(self, lag: int) -> None:
         """Make the runtime with at least this lag."""

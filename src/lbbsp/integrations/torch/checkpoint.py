@@ -8,13 +8,14 @@ from typing import Any
 from lbbsp.errors import ResumeError
 from lbbsp.integrations.torch.loader import BalancedLoader
 from lbbsp.integrations.torch.loop import Loop
+from lbbsp.integrations.torch.microbatch import MicroBatches
 
 __all__ = ["load", "save"]
 
 STATE_VERSION = 1
 
 
-def save(loop: Loop, loaders: Sequence[BalancedLoader], *, global_batch_size: int) -> dict[str, Any]:
+def save(loop: Loop, loaders: Sequence[BalancedLoader | MicroBatches], *, global_batch_size: int) -> dict[str, Any]:
     """Where the run is."""
     return {
         "version": STATE_VERSION,
@@ -25,7 +26,9 @@ def save(loop: Loop, loaders: Sequence[BalancedLoader], *, global_batch_size: in
     }
 
 
-def load(saved: dict[str, Any], loop: Loop, loaders: Sequence[BalancedLoader], *, global_batch_size: int) -> None:
+def load(
+    saved: dict[str, Any], loop: Loop, loaders: Sequence[BalancedLoader | MicroBatches], *, global_batch_size: int
+) -> None:
     """Go on from there.
 
     Raises:

@@ -30,10 +30,12 @@ class Batch:
     Args:
         step: k, counted over all epochs.
         size: x_i, samples that count.
-        processed: samples that are run; 1 where ``size`` is 0.
+        processed: samples that are run; 1 or more where ``size`` is 0.
         total: samples of the global batch.
         weighs: waits for what all ranks' batches weigh, where the script weighs them by something else than
             samples; shape ``(W, 1)``.
+        counting: of ``size``, the samples in the piece in work, where the batch is split.
+        at_once: of ``processed`` the same.
     """
 
     step: int
@@ -42,6 +44,18 @@ class Batch:
     total: int
     weighs: Callable[[], FloatArray] | None = None
     weights: FloatArray | None = None
+    counting: int | None = None
+    at_once: int | None = None
+
+    @property
+    def counts_now(self) -> int:
+        """Samples that count in what is in work: the batch or a piece of it."""
+        return self.size if self.counting is None else self.counting
+
+    @property
+    def runs_now(self) -> int:
+        """Samples whose activations are held at once."""
+        return self.processed if self.at_once is None else self.at_once
 
 
 class Loop:
@@ -132,9 +146,17 @@ class Loop:
         self.memory.begin(due=self.runtime.engine.due(self.next_step))
         self._passes = 0
 
-    def hand_out(self, *, epoch: int, size: int, total: int, weighs: Callable[[], FloatArray] | None) -> None:
-        """This rank has its batch."""
-        self.batch = Batch(self.next_step, size, max(size, 1), total, weighs)
+    def hand_out(
+        self,
+        *,
+        epoch: int,
+        size: int,
+        total: int,
+        weighs: Callable[[], FloatArray] | None,
+        processed: int | None = None,
+    ) -> None:
+        """This rank has its batch, of which ``processed`` samples are run (by default its size, or 1)."""
+        self.batch = Batch(self.next_step, size, processed or max(size, 1), total, weighs)
         if self.step is not None:
             self.step.epoch, self.step.size, self.step.total = epoch, size, total
             self.step.input_s = time.perf_counter() - self.step.asked_s
@@ -191,7 +213,7 @@ class Loop:
         step.compute_s = lap.seconds
         at_hand = self.sensors.latest
         step.cpu, step.memory = at_hand.cpu, at_hand.memory
-        cap = self.memory.end(batch.processed)
+        cap = self.memory.end(batch.runs_now)
         self.runtime.report(step.iteration, lap.size, lap.seconds, cpu=at_hand.cpu, memory=at_hand.memory, cap=cap)
 
     def in_work(self) -> InWork | None:
@@ -199,22 +221,22 @@ class Loop:
         step = self.step
         if step is None or step.reported or self.batch is None or self.batch.step != step.iteration:
             return None
-        return InWork(self.batch.processed, step.iteration)
+        return InWork(self.batch.runs_now, step.iteration)
 
     # -- what the batch in work weighs -------------------------------------------------------------------------
 
     @property
     def weight(self) -> float:
-        """``W x_i / X``; 1 before the first batch."""
+        """``W x_i / X`` for the samples in work; 1 before the first batch."""
         return self.weight_of(self.batch)
 
     @property
     def share(self) -> float:
-        """``x_i / X``; 1 / W before the first batch."""
+        """``x_i / X`` for the samples in work; 1 / W before the first batch."""
         if self.batch is None:
             return 1.0 / self.workers
         if self.batch.weighs is None:
-            return share(self.batch.size, self.batch.total)
+            return share(self.batch.counts_now, self.batch.total)
         return self.weight_of(self.batch) / self.workers
 
     def weight_of(self, batch: Batch | None) -> float:
@@ -223,7 +245,7 @@ class Loop:
             return 1.0
         weights = self.weights_of(batch)
         if weights is None:
-            return mean_weight(batch.size, batch.total, self.workers)
+            return mean_weight(batch.counts_now, batch.total, self.workers)
         total = math.fsum(weights)
         return float(weights[self.rank]) * self.workers / total if total > 0 else 0.0
 

@@ -80,6 +80,11 @@ class WeightedDdp:
                 "one, as an idle rank's would enter the statistics of all: give drop_last=True"
             )
 
+    @property
+    def synchronises(self) -> bool:
+        """Whether layers of the model wait for those of the other ranks."""
+        return bool(self._synchronised)
+
     def detach(self) -> None:
         """Stop watching; the gradients stay weighted."""
         for handle in self._handles:
