@@ -18,12 +18,13 @@ from lbbsp.sim.schemes import Balanced
 
 __all__ = ["decisions", "scale"]
 
+POLICY = "proportional"
 SIZES = (4, 16, 64, 256, 1_000, 4_000, 10_000)
 
 
 def _times_us(workers: int, rounds: int, seed: int) -> tuple[float, float]:
     """Medians of one forecast of all workers' speeds and of one decision, microseconds."""
-    policy, x = resolve_policy("auto"), 64 * workers
+    policy, x = resolve_policy(POLICY), 64 * workers
     engine = Engine(Problem(x, Bounds.default(workers, x)), policy, warm_up=0)
     forecaster = Forecaster(policy.predictor, workers=workers, warm_up=0)
     rng = np.random.default_rng(seed)
@@ -73,7 +74,10 @@ def decisions(context: Context) -> Section:
         columns=["workers", "forecasts of all workers, us", "one decision, us", "ns a W log W"],
         rows=rows,
         draw=draw,
-        notes=["Measured on this machine while nothing else should run. In a real job each worker forecasts its own."],
+        notes=[
+            f"Policy {POLICY}. Measured on this machine while nothing else should run. In a real job each worker "
+            "forecasts its own."
+        ],
     )
 
 
@@ -105,8 +109,8 @@ def scale(context: Context) -> Section:
         draw=draw,
         panels=2,
         notes=[
-            "The whole loop: true times, forecasts, decision, and the clairvoyant split beside it. Memory holds the "
-            "record of every worker and iteration, so it is linear in either."
+            f"Policy {POLICY}. The whole loop: true times, forecasts, decision, and the clairvoyant split beside it. "
+            "Memory holds the record of every worker and iteration, so it is linear in either."
         ],
     )
 
@@ -120,7 +124,7 @@ def _run(workers: int, iterations: int, seed: int, *, traced: bool) -> tuple[flo
     if traced:
         tracemalloc.start()
     started = time.perf_counter()
-    outcome = cluster_of(text).run(Balanced(policy=resolve_policy("auto"))).outcome
+    outcome = cluster_of(text).run(Balanced(policy=resolve_policy(POLICY))).outcome
     spent_s = time.perf_counter() - started
     peak = None
     if traced:
