@@ -89,12 +89,14 @@ CASES: dict[str, Case] = {
         "settings differs between ranks",
     ),
     "batch_size": (lambda _: {}, lambda _: {"batch_size": 8}, "batch_size=...): the allocation sets"),
-    "sampler": (
+    "sampler": (lambda _: {}, lambda _: {"sampler": range(8), "shuffle": True}, "no effect with sampler"),
+    "batch_sampler": (lambda _: {}, lambda _: {"batch_sampler": iter([[1]])}, "needs __iter__ and __len__"),
+    "both_samplers": (lambda _: {}, lambda _: {"sampler": [1], "batch_sampler": [[1]]}, "give one of them"),
+    "batch_sampler_drops": (
         lambda _: {},
-        lambda _: {"sampler": range(8)},
-        "sampler=...): the samples come in one global order",
+        lambda _: {"batch_sampler": [[1]], "drop_last": True},
+        "drop_last=True has no effect",
     ),
-    "batch_sampler": (lambda _: {}, lambda _: {"batch_sampler": [[1]]}, "batch_sampler=...)"),
     "unknown_option": (lambda _: {}, lambda _: {"num_wokers": 8}, "no option num_wokers"),
     "no_effect_prefetch": (
         lambda _: {},

@@ -171,7 +171,7 @@ class LoadBalancer:
         self,
         dataset: Dataset[Any],
         *,
-        shuffle: bool = True,
+        shuffle: bool | None = None,
         seed: int = 0,
         drop_last: bool = False,
         weight: Callable[[Any], float | torch.Tensor] | None = None,
@@ -182,7 +182,8 @@ class LoadBalancer:
 
         Args:
             dataset: map-style (``__len__`` and ``__getitem__``), the same on every rank.
-            shuffle: whether an epoch's order is a permutation set by ``(seed, epoch)``.
+            shuffle: whether an epoch's order is a permutation set by ``(seed, epoch)``; None for yes, unless there is
+                a ``sampler`` or ``batch_sampler``.
             seed: of the order and of the loader workers' random numbers; 0 or more.
             drop_last: leave out the short last batch instead of splitting it.
             weight: what this rank's batch weighs, where the loss is a mean over something else than samples (valid
@@ -190,13 +191,15 @@ class LoadBalancer:
                 by it, over all ranks, instead of by samples.
             evaluate: the loader's iterations are no training: they report and change nothing, may come between two
                 batches of another loader, and the dataset may be smaller than a global batch.
-            **options: ``num_workers``, ``prefetch_factor``, ``collate_fn``, ``pin_memory``,
+            **options: ``sampler`` (sets the global order) or ``batch_sampler`` (yields global batches of X samples at
+                most, which are split over the ranks), the same on all ranks; ``num_workers``,
+                ``prefetch_factor``, ``collate_fn``, ``pin_memory``,
                 ``persistent_workers``, ``worker_init_fn``, ``timeout``, ``generator`` and
                 ``multiprocessing_context`` of torch's DataLoader, with its meanings.
 
         Raises:
             ConfigurationError: the dataset is empty or shorter than a global batch, ranks differ, or an option
-                is unknown, has no effect, or is the balancer's own (``batch_size``, ``sampler``, ...).
+                is unknown, has no effect, or is the balancer's own (``batch_size``).
         """
         specs: list[LoaderSpec] = []
 
@@ -219,7 +222,7 @@ class LoadBalancer:
             return {**same, "evaluate": evaluate, "weight": weight is not None}, spec.lag
 
         self._prepare(max(agree(self._exchange, check)))
-        loader = BalancedLoader(self._loop, dataset, specs[0])
+        loader = BalancedLoader(self._loop, self._exchange, dataset, specs[0])
         (self._evaluating if evaluate else self._loaders).append(loader)
         return loader
 

@@ -18,17 +18,17 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
 
 from lbbsp.core.allocate import short_split
-from lbbsp.core.order import EpochPlan, global_order, worker_slice
+from lbbsp.core.order import EpochPlan, worker_slice
 from lbbsp.core.types import FloatArray, IntArray
 from lbbsp.errors import ConfigurationError, ResumeError
+from lbbsp.exchange import Exchange
 from lbbsp.integrations.torch.loop import Batch, Loop
+from lbbsp.integrations.torch.orders import Orders, Plan
 
 __all__ = ["BalancedLoader", "LoaderSpec"]
 
 _OURS = {
     "batch_size": "the allocation sets each rank's batch; give LoadBalancer(global_batch_size=...)",
-    "sampler": "the samples come in one global order set by (seed, epoch); give shuffle= and seed=",
-    "batch_sampler": "the batches come from the allocation and the global order; give shuffle= and seed=",
 }
 _FOR_WORKERS = (
     "prefetch_factor",
@@ -44,9 +44,7 @@ _PASSED_ON = {*_FOR_WORKERS, "collate_fn", "pin_memory", "generator", "num_worke
 class LoaderSpec:
     """What must agree on all ranks, and what goes to torch's DataLoader."""
 
-    plan: EpochPlan
-    shuffle: bool
-    seed: int
+    orders: Orders
     weight: Callable[[Any], float | torch.Tensor] | None
     evaluate: bool
     options: dict[str, Any]
@@ -57,7 +55,7 @@ class LoaderSpec:
         dataset: Any,
         global_batch_size: int,
         *,
-        shuffle: bool,
+        shuffle: bool | None,
         seed: int,
         drop_last: bool,
         weight: Callable[[Any], float | torch.Tensor] | None,
@@ -68,6 +66,9 @@ class LoaderSpec:
         for name, why in _OURS.items():
             if options.get(name) is not None:
                 raise ConfigurationError(f"data_loader({name}=...): {why}")
+        options = dict(options)
+        sampler, batch_sampler = options.pop("sampler", None), options.pop("batch_sampler", None)
+        _check_samplers(sampler, batch_sampler, shuffle=shuffle, drop_last=drop_last)
         unknown = sorted(set(options) - _PASSED_ON - set(_OURS))
         if unknown:
             raise ConfigurationError(f"data_loader() has no option {', '.join(unknown)}")
@@ -88,14 +89,23 @@ class LoaderSpec:
         idle = [name for name in _FOR_WORKERS if options.get(name)] if workers == 0 else []
         if idle:
             raise ConfigurationError(f"{', '.join(idle)}: no effect with num_workers=0; give num_workers >= 1")
+        if evaluate and (drop_last or weight is not None):
+            raise ConfigurationError(
+                "evaluate=True uses every sample once, by samples: drop_last and weight go with training"
+            )
+        length = len(dataset) if sampler is None else len(sampler)
         if evaluate:
-            if drop_last or weight is not None:
-                raise ConfigurationError(
-                    "evaluate=True uses every sample once, by samples: drop_last and weight go with training"
-                )
-            global_batch_size = max(1, min(global_batch_size, len(dataset)))
-        plan = EpochPlan(len(dataset), global_batch_size, drop_last)
-        return cls(plan, shuffle, seed, weight, evaluate, dict(options))
+            global_batch_size = max(1, min(global_batch_size, length))
+        if batch_sampler is not None:
+            length = max(length, global_batch_size)  # its batches make the plan
+        plan = EpochPlan(length, global_batch_size, drop_last)
+        orders = Orders(plan, len(dataset), seed, shuffle is not False, sampler, batch_sampler)
+        return cls(orders, weight, evaluate, options)
+
+    @property
+    def plan(self) -> EpochPlan:
+        """How the order falls into iterations, but for a batch sampler's."""
+        return self.orders.plan
 
     @property
     def num_workers(self) -> int:
@@ -113,6 +123,20 @@ class LoaderSpec:
         return self.num_workers * int(self.options.get("prefetch_factor") or 2) if self.num_workers else 1
 
 
+def _check_samplers(sampler: Any, batch_sampler: Any, *, shuffle: bool | None, drop_last: bool) -> None:
+    if sampler is not None and batch_sampler is not None:
+        raise ConfigurationError("sampler and batch_sampler: give one of them")
+    for name, given in (("sampler", sampler), ("batch_sampler", batch_sampler)):
+        if given is None:
+            continue
+        if not (hasattr(given, "__iter__") and hasattr(given, "__len__")):
+            raise ConfigurationError(f"{name}={given!r}: needs __iter__ and __len__, which is the same on all ranks")
+        if shuffle is not None:
+            raise ConfigurationError(f"shuffle={shuffle} has no effect with {name}, which sets the order")
+        if drop_last and name == "batch_sampler":
+            raise ConfigurationError("drop_last=True has no effect with batch_sampler, which sets the batches")
+
+
 class BalancedLoader:
     """Iterates over this rank's share of an epoch; make it with `LoadBalancer.data_loader`.
 
@@ -124,13 +148,14 @@ class BalancedLoader:
     the loader workers and the chunks are concatenated, which gives the same batch.
     """
 
-    def __init__(self, loop: Loop, dataset: Dataset[Any], spec: LoaderSpec) -> None:
-        self._loop, self.dataset, self._spec = loop, dataset, spec
+    def __init__(self, loop: Loop, exchange: Exchange, dataset: Dataset[Any], spec: LoaderSpec) -> None:
+        self._loop, self._exchange, self.dataset, self._spec = loop, exchange, dataset, spec
         self.epoch = 0
         self._position = 0  # iterations of this epoch that were handed out
         self._resume = False
         self._first_step = 0
         self._order: IntArray | None = None
+        self._plan: Plan = spec.plan
         options = dict(spec.options)
         self._collate: Callable[[list[Any]], Any] = options.pop("collate_fn", None) or default_collate
         self._pin = bool(options.pop("pin_memory", False))
@@ -141,7 +166,7 @@ class BalancedLoader:
             options["prefetch_factor"] = spec.chunks // spec.num_workers
         if options.get("generator") is None:
             # Worker seeds differ between ranks, so that ranks do not repeat one another's augmentations.
-            seed = np.random.SeedSequence([spec.seed, loop.rank]).generate_state(1, np.uint64)[0]
+            seed = np.random.SeedSequence([spec.orders.seed, loop.rank]).generate_state(1, np.uint64)[0]
             options["generator"] = torch.Generator().manual_seed(int(seed) >> 1)
         collate = _ChunkCollate(raw=self._collate is not default_collate) if spec.num_workers else self._collate
         self._torch_loader: DataLoader[Any] | None = DataLoader(
@@ -153,7 +178,7 @@ class BalancedLoader:
 
     def __len__(self) -> int:
         """Iterations in an epoch, on every rank."""
-        return self._spec.plan.iterations
+        return self._spec.orders.iterations
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch, which with the seed sets the order; a resumed epoch keeps its position."""
@@ -175,7 +200,7 @@ class BalancedLoader:
         spec, loop, torch_loader = self._spec, self._loop, self._torch_loader
         if torch_loader is None:
             raise ConfigurationError("the balancer is closed: make a new one")
-        self._order = global_order(spec.plan.length, seed=spec.seed, epoch=self.epoch, shuffle=spec.shuffle)
+        self._order, self._plan = spec.orders.draw(self.epoch, self._exchange)
         if spec.evaluate:
             yield from self._evaluate(torch_loader)
             return
@@ -184,7 +209,7 @@ class BalancedLoader:
             first = self._position
             self._first_step = loop.next_step
             chunks: Iterator[Any] | None = None
-            for k in range(first, spec.plan.iterations):
+            for k in range(first, self._plan.iterations):
                 loop.boundary()
                 loop.ask()
                 if chunks is None:
@@ -206,7 +231,7 @@ class BalancedLoader:
         with loop.aside():
             self._first_step = loop.next_step
             chunks = iter(torch_loader)
-            for k in range(self._spec.plan.iterations):
+            for k in range(self._plan.iterations):
                 batch = self._assemble(chunks)
                 sizes, total = self._sizes(k, 0)
                 loop.batch = Batch(loop.next_step, int(sizes[loop.rank]), max(1, int(sizes[loop.rank])), total)
@@ -222,17 +247,17 @@ class BalancedLoader:
         """All ranks' sizes in iteration k of this epoch, and their sum."""
         runtime = self._loop.runtime
         sizes = runtime.sizes(self._first_step if self._spec.evaluate else self._first_step + k - first)
-        total = self._spec.plan.total(k)
+        total = self._plan.total(k)
         return short_split(sizes, total, runtime.problem.bounds), total
 
     def _index_lists(self) -> Iterator[list[int]]:
         """The chunks of this rank's batches, as dataset indices, in order."""
         first, order = self._position, self._order
         assert order is not None
-        for k in range(first, self._spec.plan.iterations):
+        for k in range(first, self._plan.iterations):
             sizes, _ = self._sizes(k, first)
-            mine = worker_slice(self._spec.plan.positions(k), sizes, self._loop.rank)
-            positions = mine or self._spec.plan.positions(k)[:1]
+            mine = worker_slice(self._plan.positions(k), sizes, self._loop.rank)
+            positions = mine or self._plan.positions(k)[:1]
             indices = order[positions.start : positions.stop].tolist()
             n = self._spec.chunks
             for j in range(n):
@@ -258,8 +283,9 @@ class BalancedLoader:
         plan = self._spec.plan
         return {
             "length": plan.length,
-            "seed": self._spec.seed,
-            "shuffle": self._spec.shuffle,
+            "seed": self._spec.orders.seed,
+            "shuffle": self._spec.orders.shuffle,
+            "sampler": type(self._spec.orders.own).__name__,
             "drop_last": plan.drop_last,
             "epoch": self.epoch,
             "position": self._position * plan.global_batch_size,
@@ -272,7 +298,7 @@ class BalancedLoader:
             ResumeError: the dataset's length, the seed, shuffle or drop_last is another.
         """
         own = self.state_dict()
-        for name in ("length", "seed", "shuffle", "drop_last"):
+        for name in ("length", "seed", "shuffle", "drop_last", "sampler"):
             if saved[name] != own[name]:
                 raise ResumeError(f"the checkpoint's loader has {name}={saved[name]}, this run's {own[name]}")
         self.epoch = int(saved["epoch"])
