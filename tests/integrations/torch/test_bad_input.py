@@ -120,7 +120,12 @@ CASES: dict[str, Case] = {
     ),
     "dataset_empty": (lambda _: {}, lambda _: {"dataset": data(0)}, "the dataset is empty"),
     "dataset_differs": (lambda _: {}, lambda r: {"dataset": data(40 + r)}, "length differs between ranks"),
-    "dataset_stream": (lambda _: {}, lambda _: {"dataset": Stream()}, "needs a map-style dataset"),
+    "stream_shuffled": (
+        lambda _: {},
+        lambda _: {"dataset": Stream(), "shuffle": True},
+        "shuffle: no effect on an iter",
+    ),
+    "no_dataset": (lambda _: {}, lambda _: {"dataset": iter([1])}, "needs a map-style dataset"),
     "dataset_on_one_rank": (
         lambda _: {},
         lambda r: {"dataset": data(0 if r == 3 else 40)},

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 import lbbsp
 from lbbsp.core.order import EpochPlan
@@ -33,6 +33,7 @@ from lbbsp.integrations.torch.loop import Loop
 from lbbsp.integrations.torch.memory import MemoryDesk, explained
 from lbbsp.integrations.torch.microbatch import MicroBatches, MicroBatchSampler, pieces_of, run_pieces, sliced
 from lbbsp.integrations.torch.models import check_models, least_size
+from lbbsp.integrations.torch.stream import StreamLoader
 from lbbsp.integrations.torch.timing import stopwatch_for
 from lbbsp.integrations.torch.weighting import WeightedDdp
 from lbbsp.recorder import Recorder
@@ -100,7 +101,7 @@ class LoadBalancer:
         device = next((p.device for each in models for p in each.parameters()), torch.device("cpu"))
         self._exchange = TorchExchange.beside(group, time_limit_s=self._settings.time_limit_s)
         self._closed = False
-        self._loaders: list[BalancedLoader | MicroBatches] = []
+        self._loaders: list[BalancedLoader | MicroBatches | StreamLoader] = []
         self._evaluating: list[BalancedLoader] = []
         self._weighted = [WeightedDdp(ddp, group, self._exchange) for ddp in ddps]
         self._memory = MemoryDesk(self._limits.memory, device)
@@ -177,11 +178,12 @@ class LoadBalancer:
         weight: Callable[[Any], float | torch.Tensor] | None = None,
         evaluate: bool = False,
         **options: Any,
-    ) -> BalancedLoader:
-        """A loader of this rank's share of each global batch; collective.
+    ) -> Any:
+        """A `BalancedLoader` of this rank's share of each global batch, or a `StreamLoader`; collective.
 
         Args:
-            dataset: map-style (``__len__`` and ``__getitem__``), the same on every rank.
+            dataset: map-style (``__len__`` and ``__getitem__``), the same on every rank; or iterable, then each rank's
+                own stream.
             shuffle: whether an epoch's order is a permutation set by ``(seed, epoch)``; None for yes, unless there is
                 a ``sampler`` or ``batch_sampler``.
             seed: of the order and of the loader workers' random numbers; 0 or more.
@@ -201,6 +203,10 @@ class LoadBalancer:
             ConfigurationError: the dataset is empty or shorter than a global batch, ranks differ, or an option
                 is unknown, has no effect, or is the balancer's own (``batch_size``).
         """
+        if isinstance(dataset, IterableDataset):
+            return self._stream_loader(
+                dataset, shuffle=shuffle, drop_last=drop_last, weight=weight, evaluate=evaluate, options=options
+            )
         specs: list[LoaderSpec] = []
 
         def check() -> tuple[dict[str, Any], Any]:
@@ -332,6 +338,39 @@ class LoadBalancer:
                 "micro-batches with SyncBatchNorm: ranks run different numbers of forward passes, which its layers "
                 "cannot; use GroupNorm or LayerNorm, or batches without micro-batches"
             )
+
+    def _stream_loader(
+        self,
+        dataset: IterableDataset[Any],
+        *,
+        shuffle: bool | None,
+        drop_last: bool,
+        weight: Callable[[Any], float | torch.Tensor] | None,
+        evaluate: bool,
+        options: dict[str, Any],
+    ) -> StreamLoader:
+        """A loader of this rank's own stream."""
+
+        def check() -> tuple[dict[str, Any], Any]:
+            StreamLoader.check(options, shuffle=shuffle, evaluate=evaluate)
+            if not drop_last:  # a rank whose stream has ended idles
+                for weighted in self._weighted:
+                    weighted.check_shortest(0, self.workers)
+            return {"dataset": "iterable", "drop_last": drop_last, "weight": weight is not None}, None
+
+        agree(self._exchange, check)
+        self._prepare(1)
+        loader = StreamLoader(
+            self._loop,
+            self._exchange,
+            dataset,
+            global_batch_size=self._global_batch_size,
+            drop_last=drop_last,
+            weight=weight,
+            options=options,
+        )
+        self._loaders.append(loader)
+        return loader
 
     def _prepare(self, lag: int) -> None:
         """Make the runtime with at least this lag."""

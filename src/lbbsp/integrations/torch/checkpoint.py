@@ -9,13 +9,16 @@ from lbbsp.errors import ResumeError
 from lbbsp.integrations.torch.loader import BalancedLoader
 from lbbsp.integrations.torch.loop import Loop
 from lbbsp.integrations.torch.microbatch import MicroBatches
+from lbbsp.integrations.torch.stream import StreamLoader
 
 __all__ = ["load", "save"]
 
 STATE_VERSION = 1
 
 
-def save(loop: Loop, loaders: Sequence[BalancedLoader | MicroBatches], *, global_batch_size: int) -> dict[str, Any]:
+def save(
+    loop: Loop, loaders: Sequence[BalancedLoader | MicroBatches | StreamLoader], *, global_batch_size: int
+) -> dict[str, Any]:
     """Where the run is."""
     return {
         "version": STATE_VERSION,
@@ -27,7 +30,11 @@ def save(loop: Loop, loaders: Sequence[BalancedLoader | MicroBatches], *, global
 
 
 def load(
-    saved: dict[str, Any], loop: Loop, loaders: Sequence[BalancedLoader | MicroBatches], *, global_batch_size: int
+    saved: dict[str, Any],
+    loop: Loop,
+    loaders: Sequence[BalancedLoader | MicroBatches | StreamLoader],
+    *,
+    global_batch_size: int,
 ) -> None:
     """Go on from there.
 
@@ -48,6 +55,8 @@ def load(
             "make the same loaders, in the same order, before load_state_dict"
         )
     for loader, state in zip(loaders, saved["loaders"], strict=True):
+        if ("stream" in state) != isinstance(loader, StreamLoader):
+            raise ResumeError("the checkpoint's loader is of an iterable dataset and this run's is not, or the reverse")
         loader.load_state_dict(state)
     loop.next_step = int(saved["step"])
     runtime.load_state_dict(saved["runtime"], iteration=loop.next_step)
