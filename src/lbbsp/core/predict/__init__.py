@@ -7,5 +7,17 @@ from lbbsp.core.predict.ema import Ema
 from lbbsp.core.predict.last import LastValue
 from lbbsp.core.predict.median import Median
 from lbbsp.core.predict.mixture import Mixture
+from lbbsp.core.predict.narx import Narx, NarxWeights
 
-__all__ = ["AdaptiveEma", "AutoRegressive", "Ema", "LastValue", "Median", "Mixture", "Observation", "Predictor"]
+__all__ = [
+    "AdaptiveEma",
+    "AutoRegressive",
+    "Ema",
+    "LastValue",
+    "Median",
+    "Mixture",
+    "Narx",
+    "NarxWeights",
+    "Observation",
+    "Predictor",
+]
