@@ -78,6 +78,7 @@ class Decision:
         expected_s: expected slowest compute time with these sizes, seconds; NaN if unknown.
         expected_before_s: the same with the sizes before; NaN if unknown.
         proposed: the sizes that the policy would have taken, moved to or not; None if it made no proposal.
+        proposed_s: expected slowest compute time with ``proposed``, seconds; NaN if there is none.
         fallbacks: unusable reports so far (I6).
         report_every: iterations from here to the next report.
     """
@@ -91,6 +92,7 @@ class Decision:
     expected_s: float
     expected_before_s: float
     proposed: IntArray | None
+    proposed_s: float
     fallbacks: int
     report_every: int
 
@@ -262,7 +264,7 @@ class Engine:
         while self._forecasts and self._forecasts[0][0] < k:
             self._forecasts.popleft()
         earlier = self._forecasts[0][1] if self._forecasts and self._forecasts[0][0] == k else None
-        allocation, expected, before, proposed = self._decide(k, reports)
+        allocation, expected, before, proposal = self._decide(k, reports)
         self._last_handled = k
         self._pace = self._next_pace(allocation.reason, reports)
         self._decided.append(allocation)
@@ -276,7 +278,8 @@ class Engine:
             earlier_forecast=earlier,
             expected_s=expected,
             expected_before_s=before,
-            proposed=proposed,
+            proposed=proposal[0] if proposal else None,
+            proposed_s=proposal[1] if proposal else math.nan,
             fallbacks=self.fallbacks,
             report_every=self._pace.every,
         )
@@ -314,7 +317,7 @@ class Engine:
         self.problem = replace(self._uncapped, bounds=Bounds(bounds.lo, hi, bounds.granularity))
         self._caps = caps
 
-    def _decide(self, k: int, reports: Reports) -> tuple[Allocation, float, float, IntArray | None]:
+    def _decide(self, k: int, reports: Reports) -> tuple[Allocation, float, float, tuple[IntArray, float] | None]:
         current, target, unknown = self.newest.sizes, k + self.lag, math.nan
 
         def stay(reason: Reason, detail: str) -> Allocation:
@@ -350,20 +353,20 @@ class Engine:
             )
         after, before, sizes = proposal.expected_s, proposal.expected_before_s, proposal.sizes
         if sizes is current:
-            return stay(Reason.UNCHANGED, proposal.detail), before, before, sizes
+            return stay(Reason.UNCHANGED, proposal.detail), before, before, (sizes, after)
         if not self.problem.bounds.admit(sizes, self.problem.global_batch_size):
             raise ConfigurationError(
                 f"policy {self.policy.name} proposed {np.asarray(sizes).tolist()}, which breaks the sum "
                 f"{self.problem.global_batch_size} or the bounds"
             )
         if np.count_nonzero(sizes != current) == 0:
-            return stay(Reason.UNCHANGED, "the sizes in force are the best"), before, before, sizes
+            return stay(Reason.UNCHANGED, "the sizes in force are the best"), before, before, (sizes, after)
         if self.observe_only:
-            return stay(Reason.OBSERVING, proposal.detail), before, before, sizes
+            return stay(Reason.OBSERVING, proposal.detail), before, before, (sizes, after)
         if not (proposal.weighed or self.problem.dead_band.worth(before, after)):
             why = f"{before:.4g} s would become {after:.4g} s: less than a move must gain"
-            return stay(Reason.WITHIN_DEAD_BAND, why), before, before, sizes
-        return Allocation(target, sizes, Reason.MOVED, proposal.detail), after, before, sizes
+            return stay(Reason.WITHIN_DEAD_BAND, why), before, before, (sizes, after)
+        return Allocation(target, sizes, Reason.MOVED, proposal.detail), after, before, (sizes, after)
 
     def state_dict(self) -> dict[str, Any]:
         """Plain values for a checkpoint: the newest sizes, the last speeds of all, what the policy has learned."""

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+import numpy as np
 from msgspec.structs import replace
 
 import lbbsp
@@ -157,6 +158,8 @@ def record_of(decision: Decision) -> DecisionRecord:
         moved=decision.moved,
         fallbacks=decision.fallbacks,
         report_every=decision.report_every,
+        proposed=None if decision.proposed is None else np.asarray(decision.proposed).tolist(),
+        proposed_s=_number(decision.proposed_s),
     )
 
 

@@ -63,6 +63,8 @@ decision_records = st.builds(
     moved=st.booleans(),
     fallbacks=whole,
     report_every=whole,
+    proposed=st.none() | st.lists(whole, max_size=4),
+    proposed_s=measured,
 )
 event_records = st.builds(EventRecord, name=text, rank=st.integers(0, 99), iteration=whole, detail=text, at_s=measured)
 later_records = iteration_records | decision_records | event_records

@@ -115,6 +115,8 @@ class DecisionRecord(msgspec.Struct, tag_field="type", tag="decision", frozen=Tr
         moved: whether the sizes differ from those before.
         fallbacks: unusable reports so far.
         report_every: iterations from ``decided_at`` to the next report.
+        proposed: the sizes that the policy would have taken, moved to or not.
+        proposed_s: expected slowest compute time with them.
     """
 
     iteration: int
@@ -130,6 +132,8 @@ class DecisionRecord(msgspec.Struct, tag_field="type", tag="decision", frozen=Tr
     moved: bool
     fallbacks: int
     report_every: int = 1
+    proposed: list[int] | None = None
+    proposed_s: float | None = None
 
 
 class EventRecord(msgspec.Struct, tag_field="type", tag="event", frozen=True, kw_only=True):
