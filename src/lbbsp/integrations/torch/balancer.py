@@ -528,7 +528,7 @@ class LoadBalancer:
             raise
 
     def close(self) -> None:
-        """Release the exchange and the record; the model's gradients stay weighted.  Idempotent."""
+        """Release the exchange and the record; idempotent.  The communication hook stays on the model."""
         if self._closed:
             return
         self._closed = True

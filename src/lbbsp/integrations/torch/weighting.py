@@ -86,7 +86,7 @@ class WeightedDdp:
         return bool(self._synchronised)
 
     def detach(self) -> None:
-        """Stop watching; the gradients stay weighted."""
+        """Stop watching; the communication hook stays on the model."""
         for handle in self._handles:
             handle.remove()
 
